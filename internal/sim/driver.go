@@ -119,8 +119,8 @@ func (w *world) instants() (all []time.Time) {
 }
 
 // randomSettings draws the settings of a source.
-func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Source {
-	s := &schedule.Source{
+func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
+	s := &schedule.Spec{
 		UID: uid, Namespace: "ns", Name: "n" + uid, Sink: schedule.Target{URL: fmt.Sprintf("http://sink/%d", r.IntN(3))},
 		Delivery: schedule.Delivery{Linear: r.IntN(4) == 0, BackoffDelay: pick(r, 0, time.Millisecond, time.Second, time.Second, time.Minute), Timeout: time.Minute},
 		Delay:    pick(r, 0, 0, time.Second, time.Hour),

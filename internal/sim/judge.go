@@ -16,8 +16,8 @@ type judge struct {
 	at, wall time.Time // of the moment
 	failed   string    // the first broken promise
 
-	sources map[string]*source           // by uid
-	of      map[*schedule.Source]*source // by settings
+	sources map[string]*source         // by uid
+	of      map[*schedule.Spec]*source // by settings
 
 	changes []change // since the last of which it is known that a crash keeps it
 	durable int      // so many of them are durable for certain
@@ -122,7 +122,7 @@ func (k *key) waiting(now time.Time) *occurrence {
 
 // source is a source from when it is added until it is removed.
 type source struct {
-	settings *schedule.Source
+	settings *schedule.Spec
 	keys     map[string]*key
 	gone     bool
 	before   map[*key]bool // keys that were there when a call of several began: they count until it ends
@@ -164,7 +164,7 @@ type expectation struct {
 
 func newJudge() *judge {
 	return &judge{
-		sources: map[string]*source{}, of: map[*schedule.Source]*source{}, numbers: map[uint64]*mark{}, ids: map[string]*mark{}, newest: map[string]*mark{},
+		sources: map[string]*source{}, of: map[*schedule.Spec]*source{}, numbers: map[uint64]*mark{}, ids: map[string]*mark{}, newest: map[string]*mark{},
 		calls: map[*call]*expectation{}, flying: map[*start]*delivery{},
 	}
 }
@@ -196,7 +196,7 @@ func (j *judge) see(m moment) {
 	case down:
 		j.down(e)
 	case applied:
-		j.apply(e.Source)
+		j.apply(e.Spec)
 	case removed:
 		j.sources[e.uid].gone = true
 		delete(j.sources, e.uid)
@@ -235,7 +235,7 @@ func (j *judge) lazily() {
 	}
 }
 
-func (j *judge) apply(settings *schedule.Source) {
+func (j *judge) apply(settings *schedule.Spec) {
 	s := j.sources[settings.UID]
 	if s == nil {
 		s = &source{keys: map[string]*key{}}

@@ -145,9 +145,9 @@ func TestJudge_FindsExceededLimits(t *testing.T) {
 		if failed := h.run(t); failed != "" {
 			t.Fatal(failed)
 		}
-		for why, lower := range map[string]func(*schedule.Source){
-			byMaxInFlight:  func(s *schedule.Source) { s.MaxInFlight = max(1, s.MaxInFlight-1) },
-			"maxPerSecond": func(s *schedule.Source) { s.MaxPerSecond = min(1, s.MaxPerSecond) },
+		for why, lower := range map[string]func(*schedule.Spec){
+			byMaxInFlight:  func(s *schedule.Spec) { s.MaxInFlight = max(1, s.MaxInFlight-1) },
+			"maxPerSecond": func(s *schedule.Spec) { s.MaxPerSecond = min(1, s.MaxPerSecond) },
 		} {
 			j := newJudge()
 			for _, m := range lowered(h.trace, lower) {
@@ -166,9 +166,9 @@ func TestJudge_FindsExceededLimits(t *testing.T) {
 }
 
 // lowered is a trace with other settings of the sources.
-func lowered(trace []moment, lower func(*schedule.Source)) []moment {
-	settings := map[*schedule.Source]*schedule.Source{}
-	other := func(s *schedule.Source) *schedule.Source {
+func lowered(trace []moment, lower func(*schedule.Spec)) []moment {
+	settings := map[*schedule.Spec]*schedule.Spec{}
+	other := func(s *schedule.Spec) *schedule.Spec {
 		if settings[s] == nil {
 			n := *s
 			lower(&n)
@@ -181,7 +181,7 @@ func lowered(trace []moment, lower func(*schedule.Source)) []moment {
 	for i := range trace {
 		switch what := trace[i].what.(type) {
 		case applied:
-			trace[i].what = applied{other(what.Source)}
+			trace[i].what = applied{other(what.Spec)}
 		case *start:
 			n := *what
 			n.Source = other(what.Source)
@@ -218,7 +218,7 @@ func broke(trace []moment, by func(moment) []moment, p promise) bool {
 func TestJudge_EndsAtOneInstant(t *testing.T) {
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	sink := &schedule.Target{URL: "http://dead"}
-	src := &schedule.Source{UID: "s", DeadLetter: sink}
+	src := &schedule.Spec{UID: "s", DeadLetter: sink}
 	for _, c := range []struct {
 		name         string
 		ends         string // the keys whose deliveries end: with a capital letter their dead letters end too
@@ -288,7 +288,7 @@ func TestJudge_EndsAtOneInstant(t *testing.T) {
 func TestJudge_LimitRaisedBeforeRefill(t *testing.T) {
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, before := range []time.Duration{time.Second, time.Millisecond, time.Nanosecond, 0} {
-		s := &source{settings: &schedule.Source{MaxPerSecond: 1}}
+		s := &source{settings: &schedule.Spec{MaxPerSecond: 1}}
 		s.begin(at.Add(-time.Hour))
 		s.tokens, s.tokensAt = 0, at.Add(-time.Second)
 		s.limit(3, at.Add(-before))

@@ -98,13 +98,13 @@ func (w *world) stepWait(r *rand.Rand) {
 }
 
 // apply notes new settings of a source.
-func (w *world) apply(settings *schedule.Source) {
+func (w *world) apply(settings *schedule.Spec) {
 	w.settings[settings.UID] = settings
 	w.note(applied{settings})
 }
 
 // set puts new settings of a source in force.
-func (w *world) set(settings *schedule.Source) {
+func (w *world) set(settings *schedule.Spec) {
 	w.apply(settings)
 	var err error
 	if w.p.sources[settings.UID], err = w.p.q.Set(settings); err != nil {

@@ -30,7 +30,7 @@ type (
 	}
 	down struct{ crash bool }
 	// applied are new settings of a source, or a new source.
-	applied struct{ *schedule.Source }
+	applied struct{ *schedule.Spec }
 	removed struct{ uid string }
 	// jumped is a jump of the wall clock. Before a jump back everything that has
 	// expired is dropped.

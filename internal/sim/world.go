@@ -26,7 +26,7 @@ type world struct {
 	random   atomic.Uint64
 	ackTakes atomic.Int64 // how long a change takes to be durable
 	pageRows int
-	settings map[string]*schedule.Source // in force, by uid
+	settings map[string]*schedule.Spec // in force, by uid
 
 	maxInFlight int
 

@@ -338,7 +338,7 @@ func (a *Adapter) lost(l dispatch.Loss) {
 }
 
 // warnFailing notifies the owner of a source that its deliveries fail.
-func (a *Adapter) warnFailing(s *schedule.Source, h dispatch.Health) {
+func (a *Adapter) warnFailing(s *schedule.Spec, h dispatch.Health) {
 	a.origin.Warn(s, "DeliveryFailing", fmt.Sprintf("no delivery has succeeded for a minute. %s", failureSentence(&h)))
 }
 

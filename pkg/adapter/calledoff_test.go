@@ -97,7 +97,7 @@ func TestChange_NoByteOfTheOlderAfterItsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := q.Set(&schedule.Source{
+	s, err := q.Set(&schedule.Spec{
 		UID: "u", Namespace: "ns", Name: "s", Sink: schedule.Target{URL: srv.URL}, Policy: schedule.Replace,
 		Delivery: schedule.Delivery{BackoffDelay: time.Millisecond}, MaxInFlight: 100, MaxPending: 100,
 	})

@@ -46,7 +46,7 @@ func aThousandSources(t *testing.T) int64 {
 	w := &world{t: t, dir: t.TempDir(), wake: make(chan struct{}, 1), sinkURL: "http://x"}
 	w.open()
 	defer w.close()
-	sets := make([]*schedule.Source, 1000)
+	sets := make([]*schedule.Spec, 1000)
 	before := heap.Held()
 	for i := range sets {
 		src, err := w.source(fmt.Sprint("source-", i), bothModes["json"])

@@ -31,7 +31,7 @@ func (a *Adapter) parts() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
 type membership struct{ registry }
 
 // SetSource implements sources.Registry.
-func (r membership) SetSource(s *schedule.Source) error {
+func (r membership) SetSource(s *schedule.Spec) error {
 	r.events.Set(s)
 	return r.member.SetSource(s)
 }
@@ -46,7 +46,7 @@ func (r membership) RemoveSource(uid string) error {
 type registry struct{ *Adapter }
 
 // SetSource implements sources.Registry.
-func (r registry) SetSource(s *schedule.Source) error {
+func (r registry) SetSource(s *schedule.Spec) error {
 	r.events.Set(s)
 	q, err := r.queue.Set(s)
 	if err == nil && r.watches != nil {
@@ -171,7 +171,7 @@ func (a *Adapter) watched(uid string) int64 {
 
 // fill purges what the store has of sources that do not exist any more, and puts the
 // wanted ones in force. The unusable ones keep their schedules.
-func (r registry) fill(ctx context.Context, wanted []*schedule.Source, unusable []string) error {
+func (r registry) fill(ctx context.Context, wanted []*schedule.Spec, unusable []string) error {
 	keep := make(map[string]bool, len(wanted)+len(unusable))
 	for _, s := range wanted {
 		keep[s.UID] = true

@@ -217,7 +217,7 @@ var bothModes = map[string]string{
 }
 
 // source is the source with that rest of its spec.
-func (w *world) source(name, spec string) (*schedule.Source, error) {
+func (w *world) source(name, spec string) (*schedule.Spec, error) {
 	set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSource",
 		"metadata": {"name": %q, "namespace": "ns"}, "spec": {"sink": {"uri": %q}, %s}}`, name, w.sinkURL, spec), nil)
 	if err != nil {

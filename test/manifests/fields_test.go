@@ -188,7 +188,7 @@ func TestCRD_NearlyWholeNumberStopsNoClient(t *testing.T) {
 // file's refusal names the field.
 func TestSpec_FileAndClusterAgree(t *testing.T) {
 	t.Parallel()
-	ignored := cmpopts.IgnoreFields(schedule.Source{}, "Sink", "DeadLetter") // in a cluster the status has them
+	ignored := cmpopts.IgnoreFields(schedule.Spec{}, "Sink", "DeadLetter") // in a cluster the status has them
 	taken := 0
 	for _, f := range specFields {
 		for _, value := range specValues() {

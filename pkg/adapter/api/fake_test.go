@@ -31,7 +31,7 @@ type fake struct {
 	entries  map[string]*schedule.Entry
 	inFlight map[string]bool // a delivery of the entry is under way
 	revision uint64
-	settings *schedule.Source
+	settings *schedule.Spec
 	requests []schedule.Request // as they arrived
 	fail     error              // the answer to every call
 	overtake func()             // runs before a change
@@ -46,7 +46,7 @@ func newFake() *fake {
 	return &fake{
 		letters: map[string]*schedule.Entry{}, feeds: recent.NewFeeds(),
 		entries: map[string]*schedule.Entry{}, inFlight: map[string]bool{}, revision: 100,
-		settings: &schedule.Source{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
+		settings: &schedule.Spec{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
 	}
 }
 
@@ -230,7 +230,7 @@ func (f *fake) RedriveLetters(ctx context.Context, prefix string, _ queue.ClaimM
 
 func (f *fake) ScheduleTogether([]queue.Item) error { return nil }
 
-func (f *fake) Spec() *schedule.Source { return f.settings }
+func (f *fake) Spec() *schedule.Spec { return f.settings }
 
 func (f *fake) Counts() (queue.Counts, error) {
 	f.Lock()

@@ -162,7 +162,7 @@ func (c *Cluster) Close() {
 func (c *Cluster) Guard() access.Guard { return c.guard }
 
 // Token implements [sources.Origin].
-func (c *Cluster) Token(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error) {
+func (c *Cluster) Token(ctx context.Context, src *schedule.Spec, target schedule.Target) (string, error) {
 	return c.tokens.Get(ctx, src, target.Audience)
 }
 
@@ -173,14 +173,14 @@ func (c *Cluster) Trust(apply func(*x509.CertPool)) { c.configs.trust.follow(app
 // Warn implements [sources.Origin]: it records a Warning Event on the
 // RescheduleSource. An Event that cannot be written in time is lost, and repeats are
 // counted on one Event.
-func (c *Cluster) Warn(src *schedule.Source, reason, message string) {
+func (c *Cluster) Warn(src *schedule.Spec, reason, message string) {
 	c.warner.warn(src, reason, message)
 }
 
 // EventsRefused implements [sources.Origin]. The message is a fixed text: a sender
 // must not choose what an Event says. Events of senders without a token are not
 // reported, since every caller can send them.
-func (c *Cluster) EventsRefused(src *schedule.Source, refusal error) {
+func (c *Cluster) EventsRefused(src *schedule.Spec, refusal error) {
 	var r *schedule.Error
 	if !errors.As(refusal, &r) || !src.EventsNeedToken && !c.configs.flags().IsOIDCAuthentication() {
 		return
@@ -198,7 +198,7 @@ func (c *Cluster) Objects() objects.API { return c.clients.Objects }
 
 // WatchChanged implements [sources.Origin]: the status of the source's watch is
 // reported promptly.
-func (c *Cluster) WatchChanged(src *schedule.Source) {
+func (c *Cluster) WatchChanged(src *schedule.Spec) {
 	c.reporter.changed(cache.ObjectName{Namespace: src.Namespace, Name: src.Name})
 }
 
@@ -206,7 +206,7 @@ func (c *Cluster) WatchChanged(src *schedule.Source) {
 func (c *Cluster) Refused() int64 { return c.capacity.Refused() }
 
 // Sources implements [sources.Origin], in the order of their names.
-func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
+func (c *Cluster) Sources() (wanted []*schedule.Spec, unusable []string) {
 	return c.follower.sources()
 }
 

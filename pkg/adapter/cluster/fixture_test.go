@@ -324,7 +324,7 @@ func (j *logBuffer) String() string {
 type fakeRegistry struct {
 	mu     sync.Mutex
 	calls  []string // "set uid", "remove uid", failed ones too
-	has    map[string]*schedule.Source
+	has    map[string]*schedule.Spec
 	counts map[string]sources.Counts
 	full   bool // every change fails
 	takes  time.Duration
@@ -335,10 +335,10 @@ type fakeRegistry struct {
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}}
+	return &fakeRegistry{has: map[string]*schedule.Spec{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}}
 }
 
-func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
+func (p *fakeRegistry) start(wanted []*schedule.Spec, _ []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range wanted {
@@ -346,7 +346,7 @@ func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
 	}
 }
 
-func (p *fakeRegistry) SetSource(s *schedule.Source) error {
+func (p *fakeRegistry) SetSource(s *schedule.Spec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, "set "+s.UID)
@@ -434,7 +434,7 @@ func (p *fakeRegistry) newCalls() []string {
 	return calls
 }
 
-func (p *fakeRegistry) source(uid string) *schedule.Source {
+func (p *fakeRegistry) source(uid string) *schedule.Spec {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.has[uid]

@@ -63,7 +63,7 @@ func TestMemory_OfTenThousandSources(t *testing.T) {
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		f := &follower{
 			lister: listers.NewRescheduleSourceLister(indexer), log: slog.New(slog.DiscardHandler),
-			oidc: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Source, string, string) {},
+			oidc: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Spec, string, string) {},
 			objects: map[cache.ObjectName]*seenObject{},
 		}
 		before := heap.Held()

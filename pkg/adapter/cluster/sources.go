@@ -35,7 +35,7 @@ type follower struct {
 	fetch    func(context.Context, cache.ObjectName) (*v1alpha1.RescheduleSource, error)
 	// refusalChanged is called when an object is refused for its size, or is not any more.
 	refusalChanged func(cache.ObjectName)
-	warn           func(src *schedule.Source, reason, message string)
+	warn           func(src *schedule.Spec, reason, message string)
 	log            *slog.Logger
 
 	mu      sync.Mutex
@@ -46,13 +46,13 @@ type follower struct {
 // goroutine at a time reconciles a name.
 type seenObject struct {
 	uid      string
-	applied  *schedule.Source // as the registry has it, nil: not at all
-	reported int64            // the last generation that was reported as unusable, -1 = none
-	refused  bool             // that was for its size
+	applied  *schedule.Spec // as the registry has it, nil: not at all
+	reported int64          // the last generation that was reported as unusable, -1 = none
+	refused  bool           // that was for its size
 }
 
 // sources returns the objects that exist, in the order of their names.
-func (f *follower) sources() (wanted []*schedule.Source, unusable []string) {
+func (f *follower) sources() (wanted []*schedule.Spec, unusable []string) {
 	objects, err := f.lister.List(labels.Everything())
 	if err != nil { // the lister reads memory
 		f.log.Error("the sources could not be listed", "error", err)
@@ -136,8 +136,8 @@ func (f *follower) admitted(ctx context.Context, name cache.ObjectName) (*v1alph
 
 // describe returns the object's source, or nil when the object cannot be used, which
 // is reported once per generation.
-func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Source {
-	src, err := (*schedule.Source)(nil), capacity.Refusal(o)
+func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Spec {
+	src, err := (*schedule.Spec)(nil), capacity.Refusal(o)
 	if err == nil {
 		src, err = describe(o, seen.applied, f.oidc(), f.ceilings())
 	}
@@ -153,7 +153,7 @@ func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *sch
 	if seen.reported != o.Generation || changed {
 		seen.reported = o.Generation
 		f.log.Warn("a source cannot be used and stays as it was", "source", nameOf(o).String(), "uid", seen.uid, "generation", o.Generation, "error", err)
-		f.warn(&schedule.Source{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
+		f.warn(&schedule.Spec{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
 	}
 	return nil
 }

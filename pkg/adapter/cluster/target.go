@@ -33,7 +33,7 @@ func accountOf(source string) string {
 //     it would be lost;
 //   - while a target with an audience does not exist any more: its address may belong
 //     to another service by now, which must not get the source's token.
-func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, oidc bool, limits *ceilings.Config) (*schedule.Source, error) {
+func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, limits *ceilings.Config) (*schedule.Spec, error) {
 	status := &o.Status
 	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
 	if targets.Sink.URL == "" && before != nil {

@@ -60,7 +60,7 @@ func newWarner(ctx context.Context, sink record.EventSink) *warner {
 	return w
 }
 
-func (w *warner) warn(src *schedule.Source, reason, message string) {
+func (w *warner) warn(src *schedule.Spec, reason, message string) {
 	if reason == reasonEventRefused {
 		if _, recent := w.refused.Get(src.UID); recent {
 			return

@@ -19,7 +19,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
-var someSource = &schedule.Source{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
 
 // A warning is an Event on the source.
 func TestWarn_IsAnEventOnTheSource(t *testing.T) {
@@ -110,7 +110,7 @@ func TestWarn_FlushesAtTheEnd(t *testing.T) {
 		c := r.connect()
 		r.end() // a failure during the shutdown is reported too
 		for i := range 10 {
-			c.Warn(&schedule.Source{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
+			c.Warn(&schedule.Spec{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
 		}
 		start := time.Now()
 		c.Close()
@@ -129,7 +129,7 @@ func TestWarn_NeverBlocks(t *testing.T) {
 		})
 		c, start := r.connect(), time.Now()
 		for i := range 5000 {
-			c.Warn(&schedule.Source{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
+			c.Warn(&schedule.Spec{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
 		}
 		if since := time.Since(start); since != 0 {
 			t.Errorf("5,000 warnings took %v", since)
@@ -163,7 +163,7 @@ func TestWarn_LimitsEachReason(t *testing.T) {
 		if all := r.events(); !slices.Contains(all, "a Warning EventDropped 1") {
 			t.Errorf("the events are %v", all)
 		}
-		other := &schedule.Source{UID: "b-1", Namespace: "ops", Name: "b"}
+		other := &schedule.Spec{UID: "b-1", Namespace: "ops", Name: "b"}
 		c.Warn(other, reasonEventRefused, "refused")
 		pass(time.Millisecond)
 		if all := r.events(); !slices.Contains(all, "b Warning EventRefused 1") {

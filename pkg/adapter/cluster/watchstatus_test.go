@@ -26,7 +26,7 @@ func TestWatchStatus_IsReportedPromptly(t *testing.T) {
 			t.Helper()
 			r.sources.ClearActions()
 			r.registry.watches("a-1", s)
-			r.cluster.WatchChanged(&schedule.Source{Namespace: "ops", Name: "a"})
+			r.cluster.WatchChanged(&schedule.Spec{Namespace: "ops", Name: "a"})
 			pass(within)
 			// The round of the object may come just then, or at the same instant. Its report has the counts too.
 			patches := r.patches()
@@ -70,10 +70,10 @@ func TestWatchStatus_StormOfANeighbour(t *testing.T) {
 			r.registry.watches(string(o.UID), schedule.WatchStatus{Generation: 1, Status: schedule.WatchTrue})
 		}
 		for _, o := range all[1:] {
-			r.cluster.WatchChanged(&schedule.Source{Namespace: "busy", Name: o.(*v1alpha1.RescheduleSource).Name})
+			r.cluster.WatchChanged(&schedule.Spec{Namespace: "busy", Name: o.(*v1alpha1.RescheduleSource).Name})
 		}
 		pass(time.Second)
-		r.cluster.WatchChanged(&schedule.Source{Namespace: "ops", Name: "calm"})
+		r.cluster.WatchChanged(&schedule.Spec{Namespace: "ops", Name: "calm"})
 		pass(2 * time.Second)
 		if !slices.ContainsFunc(r.patches(), func(p string) bool { return strings.HasPrefix(p, "calm ") }) {
 			t.Errorf("it is not among %d that were reported", len(r.patches()))
@@ -96,7 +96,7 @@ func TestStatus_IsTheOwnersAlone(t *testing.T) {
 		pass(2 * statusInterval)
 		r.sources.ClearActions()
 		r.registry.handOver()
-		r.cluster.WatchChanged(&schedule.Source{Namespace: "ops", Name: "a"})
+		r.cluster.WatchChanged(&schedule.Spec{Namespace: "ops", Name: "a"})
 		pass(2 * statusInterval)
 		expect(t, "patches", nil, r.patches())
 	}, object("a"))

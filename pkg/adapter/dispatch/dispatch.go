@@ -80,10 +80,10 @@ type Config struct {
 	Lost func(Loss)
 	// Failing is called when the deliveries of a source begin to fail. It must not
 	// block. Default: no call.
-	Failing func(*schedule.Source, Health)
+	Failing func(*schedule.Spec, Health)
 	// WarmUp calls the sink of a source, so that it is awake for a delivery. Default: no
 	// call.
-	WarmUp func(context.Context, *schedule.Source)
+	WarmUp func(context.Context, *schedule.Spec)
 	// FinishWaits: an outcome waits for other machines, not for a processor, so that all
 	// that have come end together.
 	FinishWaits bool

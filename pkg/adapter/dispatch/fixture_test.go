@@ -51,7 +51,7 @@ type core struct {
 }
 
 // wake is dispatch.Config.WarmUp.
-func (c *core) wake(ctx context.Context, s *schedule.Source) {
+func (c *core) wake(ctx context.Context, s *schedule.Spec) {
 	c.mu.Lock()
 	c.warm = append(c.warm, fmt.Sprintf("%s %s", time.Since(c.began), s.UID))
 	c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	c.meters = sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(c.meters)).Meter("")
 	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
-		Failing: func(*schedule.Source, dispatch.Health) { c.failing.Add(1) }}); err != nil {
+		Failing: func(*schedule.Spec, dispatch.Health) { c.failing.Add(1) }}); err != nil {
 		c.Fatal(err)
 	}
 	c.q, err = queue.Open(queue.Config{Store: c.db, Now: c.now, Wake: c.d.Wake, Fatal: fatal, Random: func() float64 { return 0 }, PageRows: 8})
@@ -166,9 +166,9 @@ func (c *core) close() {
 }
 
 // source adds a source, or changes it.
-func (c *core) source(uid string, change func(*schedule.Source)) *queue.Source {
+func (c *core) source(uid string, change func(*schedule.Spec)) *queue.Source {
 	c.Helper()
-	settings := &schedule.Source{
+	settings := &schedule.Spec{
 		UID: uid, Namespace: "ns", Name: uid, Sink: schedule.Target{URL: "http://sink"}, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
 		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
 	}

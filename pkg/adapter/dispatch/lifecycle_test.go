@@ -126,7 +126,7 @@ func TestDeadLetter_WithoutItsSinkIsDropped(t *testing.T) {
 			}
 			return 0, schedule.Outcome{Kind: schedule.Rejected}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://dead"} })
+		s := c.source("s", func(s *schedule.Spec) { s.DeadLetter = &schedule.Target{URL: "http://dead"} })
 		c.put(s, "k", in(0))
 		c.pass(10 * time.Second)
 		if counts, _ := s.Counts(); counts.DeadLetters != 1 || counts.Pending != 0 {
@@ -146,7 +146,7 @@ func TestExpiry_NoDeliveryAfterIt(t *testing.T) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Failed}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight = 1 })
+		s := c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 1 })
 		r := in(0)
 		r.ExpiresAt = c.now().Add(10 * time.Second)
 		c.put(s, "retried", r) // tried at 0, 2, 5 and then, after the expiry, at 10

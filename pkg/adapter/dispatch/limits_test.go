@@ -93,7 +93,7 @@ func TestMaxInFlight_ReachedNeverExceeded(t *testing.T) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight = 3 })
+		s := c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 3 })
 		c.flood(s, 10)
 		if counts, _ := s.Counts(); counts.InFlight != 3 || counts.Pending != 7 || counts.Due != 7 {
 			t.Errorf("%+v", counts)
@@ -108,7 +108,7 @@ func TestMaxInFlight_ReachedNeverExceeded(t *testing.T) {
 // maxPerSecond allows one second's worth at once and then its rate.
 func TestMaxPerSecond_BurstThenRate(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.flood(c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 20)
+		c.flood(c.source("s", func(s *schedule.Spec) { s.MaxPerSecond = 5 }), 20)
 		c.pass(time.Millisecond) // a wait is rounded up
 		for second, want := range []int{5, 10, 15, 20} {
 			if n := len(c.deliveries()); n != want {
@@ -127,7 +127,7 @@ func TestMaxPerSecond_BurstThenRate(t *testing.T) {
 // A stale row does not use up maxPerSecond.
 func TestMaxPerSecond_StaleRowIsFree(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		s := c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 1 })
+		s := c.source("s", func(s *schedule.Spec) { s.MaxPerSecond = 1 })
 		for _, d := range []time.Duration{time.Second, 1500 * time.Millisecond} {
 			c.put(s, "k", in(d))
 			if err := s.Cancel("k", schedule.Conditions{}); err != nil {
@@ -148,8 +148,8 @@ func TestLimit_RaisedIsInForceAtOnce(t *testing.T) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
 		}
-		c.flood(c.source("s", func(s *schedule.Source) { s.MaxInFlight = 1 }), 10)
-		c.source("s", func(s *schedule.Source) { s.MaxInFlight = 4 })
+		c.flood(c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 1 }), 10)
+		c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 4 })
 		if n := c.atATime()["s"]; n != 4 {
 			t.Errorf("%d deliveries at a time", n)
 		}
@@ -159,7 +159,7 @@ func TestLimit_RaisedIsInForceAtOnce(t *testing.T) {
 // A suspended source delivers nothing until it is resumed.
 func TestSuspend_UntilResumed(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		s := c.source("s", func(s *schedule.Source) { s.Suspend = true })
+		s := c.source("s", func(s *schedule.Spec) { s.Suspend = true })
 		c.put(s, "late", in(time.Second))
 		c.put(s, "later", in(2*time.Second))
 		r := in(time.Second)

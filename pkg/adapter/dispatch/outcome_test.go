@@ -57,25 +57,25 @@ func TestAnswer_EachHasItsOutcome(t *testing.T) {
 	done := schedule.Outcome{Kind: schedule.Succeeded}
 	for _, tc := range []struct {
 		name    string
-		change  func(*schedule.Source)
+		change  func(*schedule.Spec)
 		answers []schedule.Outcome // the last one holds for all others
 		want    []string
 	}{
 		{"2xx ends it", nil, []schedule.Outcome{done}, []string{"0s k"}},
 		{"Reschedule-After", nil, []schedule.Outcome{again(time.Minute), done}, []string{"0s k", "1m0s k"}},
 		{"retries back off and keep the key's time", nil, []schedule.Outcome{failed, failed, failed, done}, []string{"0s k", "1s k", "3s k", "7s k"}},
-		{"linear back-off", func(s *schedule.Source) { s.Delivery.Linear = true }, []schedule.Outcome{failed, failed, failed, done},
+		{"linear back-off", func(s *schedule.Spec) { s.Delivery.Linear = true }, []schedule.Outcome{failed, failed, failed, done},
 			[]string{"0s k", "1s k", "3s k", "6s k"}},
 		{"Retry-After raises the wait", nil, []schedule.Outcome{asked, done}, []string{"0s k", "30s k"}},
-		{"retryAfterMax caps it", func(s *schedule.Source) { d := 5 * time.Second; s.Delivery.RetryAfterMax = &d }, []schedule.Outcome{asked, done}, []string{"0s k", "5s k"}},
-		{"retries used up, dead letter", func(s *schedule.Source) { s.Delivery.Retry, s.DeadLetter = &two, &schedule.Target{URL: "http://dead"} },
+		{"retryAfterMax caps it", func(s *schedule.Spec) { d := 5 * time.Second; s.Delivery.RetryAfterMax = &d }, []schedule.Outcome{asked, done}, []string{"0s k", "5s k"}},
+		{"retries used up, dead letter", func(s *schedule.Spec) { s.Delivery.Retry, s.DeadLetter = &two, &schedule.Target{URL: "http://dead"} },
 			[]schedule.Outcome{failed, failed, failed, done}, []string{"0s k", "1s k", "3s k", "3s k dead"}},
-		{"rejected, dead letter at once", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://dead"} },
+		{"rejected, dead letter at once", func(s *schedule.Spec) { s.DeadLetter = &schedule.Target{URL: "http://dead"} },
 			[]schedule.Outcome{{Kind: schedule.Rejected}, failed, done}, []string{"0s k", "0s k dead", "1s k dead"}},
 		{"rejected, dropped without a dead letter sink", nil, []schedule.Outcome{{Kind: schedule.Rejected}}, []string{"0s k"}},
-		{"maxInterval after a success", func(s *schedule.Source) { s.MaxInterval = time.Hour }, []schedule.Outcome{done, {Kind: schedule.Succeeded, Never: true}},
+		{"maxInterval after a success", func(s *schedule.Spec) { s.MaxInterval = time.Hour }, []schedule.Outcome{done, {Kind: schedule.Succeeded, Never: true}},
 			[]string{"0s k", "1h0m0s k"}},
-		{"maxInterval after the retries", func(s *schedule.Source) { s.MaxInterval, s.Delivery.Retry = time.Hour, new(int) },
+		{"maxInterval after the retries", func(s *schedule.Spec) { s.MaxInterval, s.Delivery.Retry = time.Hour, new(int) },
 			[]schedule.Outcome{failed, {Kind: schedule.Succeeded, Never: true}}, []string{"0s k", "1h0m0s k"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestDelete_AnswerHasNoEffect(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, 0, func(c *core) {
 					c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) { return time.Minute, o }
-					s := c.source("s", func(s *schedule.Source) {
+					s := c.source("s", func(s *schedule.Spec) {
 						s.MaxInterval, s.DeadLetter = time.Hour, &schedule.Target{URL: "http://dead"}
 					})
 					c.put(s, "k", in(0))

@@ -22,7 +22,7 @@ const (
 // maxEvent is the most that is counted of an event: data and attributes.
 const maxEvent = schedule.MaxDataBytes + 64<<10
 
-func cost(s *schedule.Source, entry int64) int64 {
+func cost(s *schedule.Spec, entry int64) int64 {
 	copies := int64(binaryCopies)
 	if s.Delivery.Structured {
 		copies = structuredCopies
@@ -45,7 +45,7 @@ type permit struct {
 
 // permit takes a slot, and memory for the largest delivery of the source; nil when
 // either is used up. The caller holds the lock.
-func (d *Dispatcher) permit(s *schedule.Source) *permit {
+func (d *Dispatcher) permit(s *schedule.Spec) *permit {
 	p := &permit{slot: d.slots.Claim(s.Namespace, s.UID), memory: d.memory.Claim(s.Namespace, s.UID)}
 	if !p.slot.TryGrow(1) {
 		return nil

@@ -20,8 +20,8 @@ func (c *core) hang(except string) {
 	}
 }
 
-func in1(namespace string, change func(*schedule.Source)) func(*schedule.Source) {
-	return func(s *schedule.Source) {
+func in1(namespace string, change func(*schedule.Spec)) func(*schedule.Spec) {
+	return func(s *schedule.Spec) {
 		s.Namespace, s.MaxInFlight = namespace, 5000
 		if change != nil {
 			change(s)
@@ -59,12 +59,12 @@ func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
 		}
 		set := func(most int) {
 			for i := range 4 {
-				c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxInFlight = most }))
+				c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Spec) { s.Ceilings.MaxInFlight = most }))
 			}
 		}
 		set(6)
 		for i := range 4 {
-			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxInFlight = 6 })), 30)
+			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Spec) { s.Ceilings.MaxInFlight = 6 })), 30)
 		}
 		if n := len(c.deliveries()); n != 6 {
 			t.Errorf("%d deliveries at a time, the ceiling is 6", n)
@@ -90,7 +90,7 @@ func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
 func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		for i := range 2 {
-			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 5 })), 20)
+			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Spec) { s.Ceilings.MaxPerSecond = 5 })), 20)
 		}
 		c.pass(time.Millisecond)
 		for second, want := range []int{5, 10, 15, 20} {
@@ -120,7 +120,7 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 			}
 			return time.Millisecond, o
 		}
-		ten := in1("a", func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 10 })
+		ten := in1("a", func(s *schedule.Spec) { s.Ceilings.MaxPerSecond = 10 })
 		c.flood(c.source("loop", ten), 200)
 		c.pass(2 * time.Second)
 		before := len(c.deliveries())
@@ -155,7 +155,7 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
-		one := func(s *schedule.Source) { s.Ceilings.MaxInFlight = 1 }
+		one := func(s *schedule.Spec) { s.Ceilings.MaxInFlight = 1 }
 		for i := range 40 {
 			c.flood(c.source(fmt.Sprint("hung", i), in1(fmt.Sprint("ns", i), one)), 2)
 		}
@@ -171,7 +171,7 @@ func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
 func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		for i := range 100 {
-			c.flood(c.source(fmt.Sprint("s", i), in1(fmt.Sprint("ns", i), func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 1 })), 5)
+			c.flood(c.source(fmt.Sprint("s", i), in1(fmt.Sprint("ns", i), func(s *schedule.Spec) { s.Ceilings.MaxPerSecond = 1 })), 5)
 		}
 		c.pass(5 * time.Second)
 		if n := len(c.deliveries()); n != 500 {
@@ -185,7 +185,7 @@ func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
 func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
-		one := func(s *schedule.Source) { s.Ceilings.MaxInFlight = 1 }
+		one := func(s *schedule.Spec) { s.Ceilings.MaxInFlight = 1 }
 		c.flood(c.source("hung", in1("a", one)), 1)
 		c.flood(c.source("moves", in1("a", one)), 3)
 		c.d.Wake(c.source("moves", in1("well", one)))
@@ -204,7 +204,7 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 		for _, structured := range []bool{false, true} {
 			for i := range 20 {
 				ns := fmt.Sprint("ns", structured, i%4)
-				s := c.source(fmt.Sprint("s", structured, i), in1(ns, func(s *schedule.Source) { s.Delivery.Structured = structured }))
+				s := c.source(fmt.Sprint("s", structured, i), in1(ns, func(s *schedule.Spec) { s.Delivery.Structured = structured }))
 				for k := range 10 {
 					r := in(0)
 					r.Event = &schedule.Event{Data: data}
@@ -222,10 +222,10 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 // Deliveries with TLS count more: their sinks' certificates stay in memory. With the memory of others,
 // 4,000 of them took twice what the table of the operators' page has.
 func TestDeliveries_WithTLSCountMore(t *testing.T) {
-	for name, change := range map[string]func(*schedule.Source){
-		"the sink":        func(s *schedule.Source) { s.Sink.URL = "HTTPS://sink" },
-		"the dead letter": func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "https://dead"} },
-		"neither":         func(*schedule.Source) {},
+	for name, change := range map[string]func(*schedule.Spec){
+		"the sink":        func(s *schedule.Spec) { s.Sink.URL = "HTTPS://sink" },
+		"the dead letter": func(s *schedule.Spec) { s.DeadLetter = &schedule.Target{URL: "https://dead"} },
+		"neither":         func(*schedule.Spec) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 0, func(c *core) {
@@ -257,7 +257,7 @@ func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
 			}
 			return time.Millisecond, schedule.Outcome{Kind: schedule.Succeeded}
 		}
-		s := c.source("s", func(s *schedule.Source) {
+		s := c.source("s", func(s *schedule.Spec) {
 			s.MaxInFlight, s.DeadLetter = 8, &schedule.Target{URL: "http://dead"}
 		})
 		c.flood(s, dead)
@@ -295,7 +295,7 @@ func TestDeadLetters_NotEarlyAfterAClockJump(t *testing.T) {
 			}
 			return time.Minute, schedule.Outcome{Kind: schedule.Succeeded}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight, s.DeadLetter = 4, &schedule.Target{URL: "http://dead"} })
+		s := c.source("s", func(s *schedule.Spec) { s.MaxInFlight, s.DeadLetter = 4, &schedule.Target{URL: "http://dead"} })
 		c.flood(s, 3)
 		c.offset.Store(int64(-time.Hour))
 		c.pass(30 * time.Minute)

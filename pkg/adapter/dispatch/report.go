@@ -173,7 +173,7 @@ func (m *metrics) namespace(name string) metric.MeasurementOption {
 
 // Loss is an event that its sink does not get.
 type Loss struct {
-	Source       *schedule.Source
+	Source       *schedule.Spec
 	Key          string
 	DeadLettered bool   // it goes to the dead letter sink
 	Kept         bool   // it is kept as a dead letter; if neither, it is gone

@@ -57,12 +57,12 @@ func TestThrottled_SecondsByLimit(t *testing.T) {
 			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
 		}
 		idle := c.source("idle", nil)
-		c.flood(c.source("rate", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 15)
+		c.flood(c.source("rate", func(s *schedule.Spec) { s.MaxPerSecond = 5 }), 15)
 		c.pass(time.Minute)
 		if got := c.metric("reschedule_throttled", "limit"); !slices.Equal(got, []string{"limits.maxPerSecond 2.0"}) {
 			t.Errorf("15 keys at 5 a second: %q", got)
 		}
-		c.flood(c.source("slots", func(s *schedule.Source) { s.MaxInFlight = 2 }), 6)
+		c.flood(c.source("slots", func(s *schedule.Spec) { s.MaxInFlight = 2 }), 6)
 		c.pass(1500 * time.Millisecond)
 		if got := c.metric("reschedule_throttled", "limit"); !slices.Contains(got, "limits.maxInFlight 1.5") {
 			t.Errorf("while they wait: %q", got)
@@ -96,7 +96,7 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 			}
 			return 0, schedule.Outcome{Kind: schedule.Succeeded}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://letters"} })
+		s := c.source("s", func(s *schedule.Spec) { s.DeadLetter = &schedule.Target{URL: "http://letters"} })
 		for key := range outcomes {
 			c.put(s, key, in(0))
 		}
@@ -175,7 +175,7 @@ func TestGivenUp_TimeByResult(t *testing.T) {
 				t.Errorf("dropped %d times: %q, want %q", n+1, got, want)
 			}
 		}
-		c.put(c.source("letters", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://letters"} }), "lost", in(0))
+		c.put(c.source("letters", func(s *schedule.Spec) { s.DeadLetter = &schedule.Target{URL: "http://letters"} }), "lost", in(0))
 		c.pass(time.Minute)
 		want := []string{at("dead_lettered", 3*time.Minute+time.Second), at("dropped", 3*time.Minute+2*time.Second), at("dropped", 2*time.Minute+time.Second)}
 		slices.Sort(want)

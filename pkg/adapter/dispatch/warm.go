@@ -25,7 +25,7 @@ type warming struct {
 // warmUp calls the sink if the next key of the lane is due soon and the sink may sleep,
 // and returns how long the lane may wait. The call takes a slot and the memory of a
 // delivery; without them it is left out. The caller holds the lock.
-func (d *Dispatcher) warmUp(l *lane, s *schedule.Source, nextAt time.Time, wait time.Duration) time.Duration {
+func (d *Dispatcher) warmUp(l *lane, s *schedule.Spec, nextAt time.Time, wait time.Duration) time.Duration {
 	if early := wait - s.WarmUp; early > 0 {
 		return early
 	}

@@ -15,7 +15,7 @@ import (
 // A sink that may sleep is called once before the next due time.
 func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		s := c.source("s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second })
+		s := c.source("s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second })
 		c.put(s, "a", in(time.Minute))
 		c.put(s, "b", in(65*time.Second))
 		c.put(s, "moved", in(30*time.Second)) // its row is stale when it is looked at
@@ -27,7 +27,7 @@ func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
 		c.pass(time.Hour)
 		c.put(s, "now", in(0))
 		c.pass(time.Second)
-		c.source("s", func(s *schedule.Source) { s.WarmUp, s.Suspend = 3*time.Second, true })
+		c.source("s", func(s *schedule.Spec) { s.WarmUp, s.Suspend = 3*time.Second, true })
 		c.put(s, "never", in(time.Minute))
 		c.pass(time.Hour)
 		want := []string{"57s s", "10m0s s"}
@@ -44,7 +44,7 @@ func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
 func TestWarmUp_ThatHangs(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.warmsFor = time.Hour
-		s := c.source("s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second })
+		s := c.source("s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second })
 		c.put(s, "a", in(time.Minute))
 		c.pass(time.Minute)
 		if got := c.starts(); !slices.Equal(got, []string{"1m0s a"}) {
@@ -69,12 +69,12 @@ func TestHealth_FailsAfterAMinute(t *testing.T) {
 			}
 			return 0, schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Code: 503, Data: []byte("no \n upstream")}}
 		}
-		s := c.source("s", func(s *schedule.Source) { s.Delivery = schedule.Delivery{Linear: true, BackoffDelay: 0} })
+		s := c.source("s", func(s *schedule.Spec) { s.Delivery = schedule.Delivery{Linear: true, BackoffDelay: 0} })
 		states := func() string { h := c.d.Health(s); return fmt.Sprint(h.State, " ", h.Code, " ", h.Text) }
 		if got := states(); got != fmt.Sprint(dispatch.Untried, " 0 ") {
 			t.Errorf("at first %s", got)
 		}
-		c.source("s", func(s *schedule.Source) { s.Delivery.BackoffDelay = 10 * time.Second })
+		c.source("s", func(s *schedule.Spec) { s.Delivery.BackoffDelay = 10 * time.Second })
 		c.put(s, "k", in(0)) // fails at 0, 10, 30, 70 s
 		c.pass(59 * time.Second)
 		if got := states(); got != fmt.Sprint(dispatch.Untried, " 503 no upstream") {

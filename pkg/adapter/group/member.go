@@ -67,8 +67,8 @@ type Member struct {
 
 	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
-	wanted  map[string]*schedule.Source // by uid, of all groups
-	byPath  map[string]*schedule.Source
+	wanted  map[string]*schedule.Spec // by uid, of all groups
+	byPath  map[string]*schedule.Spec
 	tenure  *tenure
 	changed chan struct{}
 }
@@ -78,7 +78,7 @@ func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
 	m := &Member{
 		cfg: cfg, resignations: newResignations(), slots: newSlots(), otherGroups: map[int]*otherGroup{},
-		wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{},
+		wanted: map[string]*schedule.Spec{}, byPath: map[string]*schedule.Spec{},
 		changed: make(chan struct{}), ended: make(chan struct{}), serving: make(chan struct{}),
 		outcomes: loglimit.Limit{Lines: 1, Per: time.Second},
 	}
@@ -288,15 +288,15 @@ func (m *Member) serveTenure(t *tenure) {
 }
 
 // allSources are the sources of all groups.
-func (m *Member) allSources() []*schedule.Source {
+func (m *Member) allSources() []*schedule.Spec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.wanted))
 }
 
 // served are the sources of this member's group.
-func (m *Member) served() []*schedule.Source {
-	return slices.DeleteFunc(m.allSources(), func(s *schedule.Source) bool { return !m.hasSource(s) })
+func (m *Member) served() []*schedule.Spec {
+	return slices.DeleteFunc(m.allSources(), func(s *schedule.Spec) bool { return !m.hasSource(s) })
 }
 
 // handover is how long the owner waits for calls under way before it hands the shard over.
@@ -436,7 +436,7 @@ func (m *Member) Close() error {
 }
 
 // SetSource puts a source in force. The other groups' are known, so that calls find them.
-func (m *Member) SetSource(s *schedule.Source) error {
+func (m *Member) SetSource(s *schedule.Spec) error {
 	m.mu.Lock()
 	if before := m.wanted[s.UID]; before != nil && before.Group != schedule.NoGroup && before.Group != s.Group {
 		m.mu.Unlock()

@@ -204,7 +204,7 @@ func (m *Member) shardOf(group int) (shard int, ok bool) {
 }
 
 // hasSource reports that this member's group has the source.
-func (m *Member) hasSource(s *schedule.Source) bool { return m.HasGroup(s.Group) }
+func (m *Member) hasSource(s *schedule.Spec) bool { return m.HasGroup(s.Group) }
 
 // HasGroup reports that this is the member's group.
 func (m *Member) HasGroup(group int) bool {

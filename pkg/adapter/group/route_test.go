@@ -93,7 +93,7 @@ func newFar(t *testing.T) (*Member, *far) {
 		n, _ := strconv.Atoi(port)
 		peers = append(peers, Peer{string(rune('d' + i)), net.JoinHostPort(host, strconv.Itoa(n-1))})
 	}
-	m := &Member{client: forwarder(nil), otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
+	m := &Member{client: forwarder(nil), otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Spec{}, byPath: map[string]*schedule.Spec{}}
 	m.cfg.Log = slog.New(slog.DiscardHandler)
 	m.cfg.Settings = Settings{Member: "a", Peers: peers, Open: func(LogOptions) (Log, error) { return nil, nil }}
 	if err := m.cfg.Check(); err != nil {
@@ -102,7 +102,7 @@ func newFar(t *testing.T) (*Member, *far) {
 	m.otherGroups[1] = newOtherGroup(m, 1)
 	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
 	t.Cleanup(m.client.CloseIdleConnections)
-	if err := m.SetSource(&schedule.Source{UID: "u", Namespace: "n", Name: "s", Group: 1}); err != nil {
+	if err := m.SetSource(&schedule.Spec{UID: "u", Namespace: "n", Name: "s", Group: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return m, f
@@ -249,7 +249,7 @@ func TestMember_Destination(t *testing.T) {
 	} {
 		m, _ := newFar(t)
 		m.cfg.Peers = m.cfg.Peers[:test.groups*members]
-		if err := m.SetSource(&schedule.Source{UID: "new", Namespace: "n", Name: "new", Group: test.placed}); err != nil {
+		if err := m.SetSource(&schedule.Spec{UID: "new", Namespace: "n", Name: "new", Group: test.placed}); err != nil {
 			t.Fatal(err)
 		}
 		got := -1
@@ -286,8 +286,8 @@ func TestMember_DestinationByPath(t *testing.T) {
 func TestMember_SourceIsNotMoved(t *testing.T) {
 	t.Parallel()
 	m, _ := newFar(t)
-	source := func(group int) *schedule.Source {
-		return &schedule.Source{UID: "new", Namespace: "n", Name: "new", Group: group}
+	source := func(group int) *schedule.Spec {
+		return &schedule.Spec{UID: "new", Namespace: "n", Name: "new", Group: group}
 	}
 	for _, group := range []int{schedule.NoGroup, 1, 1} {
 		if err := m.SetSource(source(group)); err != nil {

@@ -199,7 +199,7 @@ func (f *farGroups) wake() {
 func newAmong(t *testing.T, groups int, random *rand.Rand) (*Member, *farGroups) {
 	t.Helper()
 	f := &farGroups{random: random, all: make([][members]farMember, groups), owners: make([]int, groups), done: map[string]int{}}
-	m := &Member{client: &http.Client{Transport: f}, otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
+	m := &Member{client: &http.Client{Transport: f}, otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Spec{}, byPath: map[string]*schedule.Spec{}}
 	m.cfg.Settings = Settings{Member: "0.0", TLSDir: "x", Open: func(LogOptions) (Log, error) { return nil, nil }}
 	for group := range groups {
 		for i := range members {
@@ -212,7 +212,7 @@ func newAmong(t *testing.T, groups int, random *rand.Rand) (*Member, *farGroups)
 	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
 	for group := 1; group < groups; group++ {
 		m.otherGroups[group] = newOtherGroup(m, group)
-		if err := m.SetSource(&schedule.Source{UID: strconv.Itoa(group), Namespace: "n", Name: fmt.Sprint("s", group), Group: group}); err != nil {
+		if err := m.SetSource(&schedule.Spec{UID: strconv.Itoa(group), Namespace: "n", Name: fmt.Sprint("s", group), Group: group}); err != nil {
 			t.Fatal(err)
 		}
 	}

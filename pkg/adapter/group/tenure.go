@@ -314,7 +314,7 @@ func (t *tenure) close() {
 }
 
 // set puts a source in force.
-func (t *tenure) set(s *schedule.Source) error {
+func (t *tenure) set(s *schedule.Spec) error {
 	q, err := t.queue.Set(s)
 	if err == nil && t.watches != nil {
 		t.watches.Set(s, q)

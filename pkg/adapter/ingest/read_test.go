@@ -29,8 +29,8 @@ func event(pairs ...string) http.Header {
 }
 
 // settings let events ask for everything.
-func settings(key, when string) *schedule.Source {
-	return &schedule.Source{
+func settings(key, when string) *schedule.Spec {
+	return &schedule.Spec{
 		UID: "u", Namespace: "ns", Name: "name", IngestKey: key, IngestWhen: when, IngestMaxDelay: schedule.MaxDuration,
 		IngestPolicies: []schedule.Policy{schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail},
 	}

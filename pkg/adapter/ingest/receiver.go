@@ -14,7 +14,7 @@ import (
 
 // Source is the part of a [queue.Source] that events need.
 type Source interface {
-	Spec() *schedule.Source
+	Spec() *schedule.Spec
 	// ScheduleTogether schedules all items or none.
 	ScheduleTogether(items []queue.Item) error
 }
@@ -26,7 +26,7 @@ type Receiver struct {
 	Log *slog.Logger // default: slog.Default
 	// Refused is called with the refusal of a request whose events can never be
 	// taken, or not now. It must not block. Default: nothing is called.
-	Refused func(src *schedule.Source, refusal error)
+	Refused func(src *schedule.Spec, refusal error)
 
 	mu    sync.RWMutex
 	rules map[string]rulesOf // by uid
@@ -38,14 +38,14 @@ type rulesOf struct {
 	*Rules
 	err error
 
-	src   *schedule.Source // of its present spec
+	src   *schedule.Spec // of its present spec
 	tally *tally
 }
 
 // Set compiles the rules of a source and puts them in force. Rules that do not
 // compile must not delay timers: the source goes on with its previous rules, or
 // takes no events. The controller reports that in a condition.
-func (r *Receiver) Set(src *schedule.Source) {
+func (r *Receiver) Set(src *schedule.Spec) {
 	before := r.find(src.UID)
 	now := before
 	now.src = src
@@ -119,12 +119,12 @@ func (r *Receiver) log() *slog.Logger {
 }
 
 // sameExpressions reports whether the rules were compiled from these expressions.
-func (r *Rules) sameExpressions(src *schedule.Source) bool {
+func (r *Rules) sameExpressions(src *schedule.Spec) bool {
 	return r.src.IngestKey == src.IngestKey && r.src.IngestWhen == src.IngestWhen
 }
 
 // withSettings returns the same rules with the other settings of src.
-func (r *Rules) withSettings(src *schedule.Source) *Rules {
+func (r *Rules) withSettings(src *schedule.Spec) *Rules {
 	changed := *r
 	changed.src = src
 	return &changed

@@ -15,12 +15,12 @@ import (
 
 // fakeSource records what is scheduled.
 type fakeSource struct {
-	settings *schedule.Source
+	settings *schedule.Spec
 	keys     []string
 	err      error
 }
 
-func (f *fakeSource) Spec() *schedule.Source { return f.settings }
+func (f *fakeSource) Spec() *schedule.Spec { return f.settings }
 
 func (f *fakeSource) ScheduleTogether(items []queue.Item) error {
 	for _, item := range items {
@@ -30,7 +30,7 @@ func (f *fakeSource) ScheduleTogether(items []queue.Item) error {
 }
 
 // send sends an event of subject s.
-func send(t *testing.T, r *Receiver, src *schedule.Source) ([]string, schedule.Code) {
+func send(t *testing.T, r *Receiver, src *schedule.Spec) ([]string, schedule.Code) {
 	t.Helper()
 	f := &fakeSource{settings: src}
 	h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/x"}, "Ce-Type": {"t"}, "Ce-Subject": {"s"}}
@@ -49,8 +49,8 @@ func TestReceiver_TakesEventsByTheNewestRules(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	r := &Receiver{Log: slog.New(slog.NewTextHandler(&log, nil))}
-	src := func(key string) *schedule.Source {
-		return &schedule.Source{UID: "u", Namespace: "ns", Name: "a", IngestKey: key}
+	src := func(key string) *schedule.Spec {
+		return &schedule.Spec{UID: "u", Namespace: "ns", Name: "a", IngestKey: key}
 	}
 	for _, step := range []struct {
 		do   func()
@@ -80,7 +80,7 @@ func TestReceiver_TakesEventsByTheNewestRules(t *testing.T) {
 func TestReceiver_FollowsSettings(t *testing.T) {
 	t.Parallel()
 	r := &Receiver{}
-	src := &schedule.Source{UID: "u", IngestWhen: "true"}
+	src := &schedule.Spec{UID: "u", IngestWhen: "true"}
 	r.Set(src)
 	before := r.find("u")
 	changed := *src
@@ -95,10 +95,10 @@ func TestReceiver_FollowsSettings(t *testing.T) {
 func TestReceiver_ReportsRefusals(t *testing.T) {
 	t.Parallel()
 	var reported []string
-	r := &Receiver{Refused: func(src *schedule.Source, refusal error) {
+	r := &Receiver{Refused: func(src *schedule.Spec, refusal error) {
 		reported = append(reported, src.Name+": "+refusal.Error())
 	}}
-	src := &schedule.Source{UID: "u", Name: "a"}
+	src := &schedule.Spec{UID: "u", Name: "a"}
 	r.Set(src)
 	if _, code := send(t, r, src); code != "" || reported != nil {
 		t.Errorf("%q, reported %v", code, reported)
@@ -112,7 +112,7 @@ func TestReceiver_ReportsRefusals(t *testing.T) {
 func TestReceiver_CountsEvents(t *testing.T) {
 	t.Parallel()
 	r := &Receiver{Log: slog.New(slog.DiscardHandler)}
-	src := &schedule.Source{UID: "u", Name: "a", IngestWhen: `event.type == "t"`}
+	src := &schedule.Spec{UID: "u", Name: "a", IngestWhen: `event.type == "t"`}
 	r.Set(src)
 	f := &fakeSource{settings: src}
 	one := func(kind string) string {

@@ -25,14 +25,14 @@ const (
 // Rules are a source's ingest settings, compiled. They are safe for
 // concurrent use.
 type Rules struct {
-	src       *schedule.Source
+	src       *schedule.Spec
 	key, when *expression.Program // nil: none
 	time      time.Duration       // for the expressions of one request
 }
 
 // Compile compiles the source's expressions. Its error quotes the compiler and
 // names the field at fault.
-func Compile(src *schedule.Source) (*Rules, error) {
+func Compile(src *schedule.Spec) (*Rules, error) {
 	p, err := expression.Compile(src.IngestKey, src.IngestWhen)
 	if err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func TestCloudEventsSDK_RoundTrip(t *testing.T) {
 		t.Fatal(result)
 	}
 	e := (<-got)[0].Request.Event
-	a := schedule.Attempt{Source: &schedule.Source{Namespace: "ns", Name: "n"}, Key: "k", ID: e.ID, Entry: &schedule.Entry{Event: e, DueAt: now}}
+	a := schedule.Attempt{Source: &schedule.Spec{Namespace: "ns", Name: "n"}, Key: "k", ID: e.ID, Entry: &schedule.Entry{Event: e, DueAt: now}}
 	back := cloudevent.ToSDK(&a)
 	for _, name := range []string{"reschedulekey", "reschedulerevision", "rescheduledueat", "rescheduleattempt"} {
 		if back.Extensions()[name] == nil {

@@ -64,7 +64,7 @@ func (a APIAudiences) has(audience string) bool {
 // key includes the source's uid: a source that was recreated under its name has
 // a new service account, and the tokens of the old one are invalid. The error
 // names the account and the audience.
-func (t *Tokens) Get(ctx context.Context, src *schedule.Source, audience string) (string, error) {
+func (t *Tokens) Get(ctx context.Context, src *schedule.Spec, audience string) (string, error) {
 	account := src.Namespace + "/" + src.ServiceAccount
 	if t.forbidden.has(audience) {
 		return "", fmt.Errorf("kube: token of service account %s for audience %q: refused, because the API server would accept it: "+
@@ -81,7 +81,7 @@ func (t *Tokens) Get(ctx context.Context, src *schedule.Source, audience string)
 }
 
 // fetch requests a token, and returns how long it can be used.
-func (t *Tokens) fetch(ctx context.Context, src *schedule.Source, audience string) (string, time.Duration, error) {
+func (t *Tokens) fetch(ctx context.Context, src *schedule.Spec, audience string) (string, time.Duration, error) {
 	seconds := int64(tokenLife / time.Second)
 	answer, err := t.request(ctx, cache.ObjectName{Namespace: src.Namespace, Name: src.ServiceAccount}, &authn.TokenRequest{
 		Spec: authn.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},

@@ -50,7 +50,7 @@ func (i *issuer) answer(ctx context.Context, account cache.ObjectName, request *
 	}}, i.err
 }
 
-var someSource = &schedule.Source{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
 
 // token is an unsigned token with these claims.
 func token(claims string) string {
@@ -107,9 +107,9 @@ func TestTokens_ShortLivedIsUsedOnce(t *testing.T) {
 func TestTokens_BySourceAndAudience(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
-		other := &schedule.Source{UID: "a-2", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+		other := &schedule.Spec{UID: "a-2", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
 		for range 2 {
-			for _, src := range []*schedule.Source{someSource, other} {
+			for _, src := range []*schedule.Spec{someSource, other} {
 				for _, audience := range []string{"sink", "dead"} {
 					if _, err := i.Get(t.Context(), src, audience); err != nil {
 						t.Fatal(err)
@@ -229,7 +229,7 @@ func TestTokens_NamespaceWaitsForItself(t *testing.T) {
 			all.Go(func() { _, _ = i.Get(t.Context(), someSource, fmt.Sprint("audience ", n)) })
 		}
 		synctest.Wait()
-		other := &schedule.Source{UID: "b-1", Namespace: "other", Name: "b", ServiceAccount: "b-oidc"}
+		other := &schedule.Spec{UID: "b-1", Namespace: "other", Name: "b", ServiceAccount: "b-oidc"}
 		start := time.Now()
 		if _, err := i.Get(t.Context(), other, "sink"); err != nil || time.Since(start) != i.takes {
 			t.Errorf("another namespace: %v after %v", err, time.Since(start))

@@ -264,7 +264,7 @@ type accepted struct {
 }
 
 // decide decides about one request and records its effect.
-func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
+func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Spec, now time.Time) error {
 	if k.refused != nil {
 		return k.refused
 	}

@@ -139,7 +139,7 @@ func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var meanwhile atomic.Pointer[func()]
-		s, done := open(t, func(c *Config, _ *schedule.Source) {
+		s, done := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Owns = func() bool {
 				if f := meanwhile.Swap(nil); f != nil {
 					(*f)()

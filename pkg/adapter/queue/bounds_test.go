@@ -17,7 +17,7 @@ import (
 )
 
 // open is a queue with one source over a store in memory.
-func open(t *testing.T, change func(*Config, *schedule.Source)) (*Source, func()) {
+func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) {
 	t.Helper()
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
@@ -25,7 +25,7 @@ func open(t *testing.T, change func(*Config, *schedule.Source)) (*Source, func()
 		t.Fatal(err)
 	}
 	cfg := Config{Store: db, Fatal: fatal, Random: func() float64 { return 0 }}
-	settings := &schedule.Source{
+	settings := &schedule.Spec{
 		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
 		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
 	}
@@ -79,7 +79,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 		if testing.Short() {
 			n = 10_000
 		}
-		s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageRows = rows })
+		s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = rows })
 		defer done()
 		fill(t, s, n, time.Now().Add(time.Hour))
 		synctest.Wait() // the first page may be loading
@@ -124,7 +124,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 func TestMaxPending_ExactAtOnce(t *testing.T) {
 	t.Parallel()
 	const limit, callers, keys = 100, 8, 60
-	s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = limit })
+	s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = limit })
 	defer done()
 	var accepted, refused atomic.Int64
 	var all sync.WaitGroup
@@ -180,7 +180,7 @@ func TestMaxPending_ExactAtOnce(t *testing.T) {
 func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = 2 })
+		s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
 		defer done()
 		fail, keep, first, drop := after(0), after(0), after(time.Minute), after(time.Minute)
 		fail.Policy, keep.Policy, drop.ExpiresAt = schedule.Fail, schedule.Keep, time.Now()
@@ -220,7 +220,7 @@ func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 // One refused item of several together refuses them all.
 func TestTogether_OneRefusedRefusesAll(t *testing.T) {
 	t.Parallel()
-	s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = 2 })
+	s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
 	defer done()
 	r := after(time.Hour)
 	if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"c", r}}); err == nil {

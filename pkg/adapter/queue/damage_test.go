@@ -119,7 +119,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 			}
 			return nil
 		}
-		s, done := open(t, func(c *Config, s *schedule.Source) {
+		s, done := open(t, func(c *Config, s *schedule.Spec) {
 			c.Store, s.MaxPending = badReads{c.Store, corrupt}, 3
 		})
 		defer done()
@@ -167,7 +167,7 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var failing atomic.Bool
-		s, done := open(t, func(c *Config, _ *schedule.Source) {
+		s, done := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Store = badReads{c.Store, func(string) error {
 				if failing.Load() {
 					return syscall.EIO
@@ -225,7 +225,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _ := open(t, func(c *Config, _ *schedule.Source) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
+	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
 	full.Store(true)
@@ -316,7 +316,7 @@ func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 func TestPages_ShareTheirBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageBudget = 1024 })
+		s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
 		defer done()
 		fill(t, s, 1000, time.Now().Add(time.Hour))
 		for i := range 7 {
@@ -339,7 +339,7 @@ func TestClock_MarkFollowsAJumpBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var offset atomic.Int64
-		s, done := open(t, func(c *Config, _ *schedule.Source) {
+		s, done := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 		})
 		defer done()

@@ -66,7 +66,7 @@ func (s *Source) Take() (*Delivery, error) {
 // start begins the delivery that a row of the page stands for, unless its key
 // is in delivery already (then its outcome puts the key back into the page),
 // or the row is stale.
-func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) (*Delivery, error) {
+func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*Delivery, error) {
 	st := s.stripe(row.Key)
 	st.Lock()
 	defer st.Unlock()
@@ -156,7 +156,7 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 
 // retire keeps a dead letter whose source has no dead letter sink any more, or drops it.
 // The caller holds the stripe.
-func (s *Source) retire(stored, key string, e *schedule.Entry, settings *schedule.Source, now time.Time) error {
+func (s *Source) retire(stored, key string, e *schedule.Entry, settings *schedule.Spec, now time.Time) error {
 	s.kept.Lock()
 	defer s.kept.Unlock()
 	changes := []store.Change{{Source: s.uid, Key: stored, Old: e}}
@@ -251,7 +251,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 }
 
 // dropAnswer drops what the sink answered from the entry if there is no space for it.
-func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Source) {
+func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Spec) {
 	e := step.Next
 	if e == nil || e.LastFailure == nil || !s.noSpaceFor(e.Size(key)-stored.Size(key), settings) {
 		return

@@ -202,7 +202,7 @@ func TestCall_StoreEnds(t *testing.T) {
 // openEnding opens a source on a store that will end, and keeps what is logged as an error.
 func openEnding(t *testing.T, why error, letters int) (s *Source, db *endingStore, logged *bytes.Buffer, done func()) {
 	logged = new(bytes.Buffer)
-	s, done = open(t, func(c *Config, s *schedule.Source) {
+	s, done = open(t, func(c *Config, s *schedule.Spec) {
 		db = endsNever(c.Store, why)
 		c.Store, c.Log = db, slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelError}))
 		s.Letters = schedule.Letters{Keep: letters, MaxAge: time.Hour}

@@ -52,7 +52,7 @@ func (s *Source) keptRows(rows []store.Row, limit int) ([]store.Row, error) {
 // keep adds to changes the dead letter of an occurrence that was given up, and the
 // removal of the oldest ones beyond the limit. It returns changes as they were when there
 // is no space for the letter. The caller holds kept's lock, until the changes are applied.
-func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *schedule.Source) []store.Change {
+func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *schedule.Spec) []store.Change {
 	key := schedule.KeptLetterKey(letter.DeadLetter.Key)
 	old, corrupt, err := s.get(key, true)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 
 // noSpaceFor reports that there is no space for so many bytes more: in the quotas, or on
 // the disk. An outcome that grows is cut short then.
-func (s *Source) noSpaceFor(growth int64, settings *schedule.Source) bool {
+func (s *Source) noSpaceFor(growth int64, settings *schedule.Spec) bool {
 	if growth <= 0 {
 		return false
 	}

@@ -19,7 +19,7 @@ var (
 
 // keeping is a queue whose source keeps so many dead letters for an hour.
 func keeping(t *testing.T, keep int) (*Source, func()) {
-	return open(t, func(_ *Config, s *schedule.Source) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+	return open(t, func(_ *Config, s *schedule.Spec) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
 }
 
 // deliver schedules a key for now and ends its delivery.
@@ -165,7 +165,7 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 func TestKept_WithinTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Source) {
+		s, done := open(t, func(_ *Config, s *schedule.Spec) {
 			s.Letters, s.MaxInterval = schedule.Letters{Keep: 3, MaxAge: time.Hour}, time.Hour
 			s.MaxBytes = 600
 			s.Delivery.Retry = new(int)
@@ -225,7 +225,7 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 func TestList_SelectsByState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Source) { s.Delivery.BackoffDelay = time.Hour })
+		s, done := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
 		defer done()
 		for _, key := range []string{"r2", "r1"} {
 			deliver(t, s, key, down)

@@ -20,7 +20,7 @@ import (
 func still(t *testing.T, keys int) *Source {
 	t.Helper()
 	now := time.Unix(1_900_000_000, 0)
-	s, done := open(t, func(c *Config, _ *schedule.Source) { c.Now = func() time.Time { return now } })
+	s, done := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
 	t.Cleanup(done)
 	for i := range keys {
 		r := schedule.Request{DueAt: now.Add(time.Hour), UID: "u", Event: large(byte(i))}
@@ -143,7 +143,7 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	t.Parallel()
 	var a *applies
-	s, done := open(t, func(c *Config, _ *schedule.Source) {
+	s, done := open(t, func(c *Config, _ *schedule.Spec) {
 		a = &applies{Store: c.Store}
 		c.Store = a
 	})

@@ -20,11 +20,11 @@ type letters struct {
 const maxDeferred = 1024
 
 // hasSlot reports whether one more may be under way: a quarter as many as keys.
-func (l *letters) hasSlot(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
+func (l *letters) hasSlot(s *schedule.Spec) bool { return l.flights < max(1, s.MaxInFlight/4) }
 
 // next pops the next due row for which there is a slot, and takes the slot if it is
 // a dead letter's. The caller holds the page's lock.
-func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
+func (s *Source) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
 	if l.hasSlot(settings) {
 		for len(l.deferred) > 0 {

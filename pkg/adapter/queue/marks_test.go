@@ -215,7 +215,7 @@ func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	const fits = 62
 	one := (&store.Mark{Object: "0/00", UID: "u", Keys: []string{strings.Repeat("k", 500)}}).Size()
 	c := schedule.Ceilings{MaxBytes: fits * one * 32 / 31}
-	h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Source{tenantSource("ns", "a", c), tenantSource("ns", "b", c)}, yielding: true}
+	h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("ns", "a", c), tenantSource("ns", "b", c)}, yielding: true}
 	h.open()
 	defer h.close()
 	var all sync.WaitGroup
@@ -264,7 +264,7 @@ func (f *fails) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...stor
 func openFailing(t *testing.T) (*Source, *fails, *marking) {
 	t.Helper()
 	var f *fails
-	s, done := open(t, func(c *Config, _ *schedule.Source) {
+	s, done := open(t, func(c *Config, _ *schedule.Spec) {
 		f = &fails{Store: c.Store}
 		c.Store = f
 	})

@@ -161,6 +161,6 @@ func (m *metrics) close() {
 const Namespace = attribute.Key("kn.source.namespace")
 
 // Labels are the attributes of metrics that name a source, and more.
-func Labels(s *schedule.Source, more ...attribute.KeyValue) attribute.Set {
+func Labels(s *schedule.Spec, more ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(more, Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))...)
 }

@@ -164,7 +164,7 @@ func (q *Queue) recover() error {
 // Set adds a source, or gives the source with the same uid new settings: in
 // force for the next request and the next delivery. A new source takes the
 // address from another that still has it.
-func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
+func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 	q.mu.Lock()
 	s, ok := q.sources[settings.UID]
 	trim := !ok

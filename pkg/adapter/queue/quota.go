@@ -73,7 +73,7 @@ type reservation struct{ keys, bytes int64 }
 // reserve counts the key's new entry before it is stored, so that concurrent calls
 // allOrNone stay within the quotas. A change that does not grow is never refused for
 // a quota. The caller must call settle or release later.
-func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Source) error {
+func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Spec) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
 	if k.storedCount() == 0 && k.reserved.keys == 0 {
 		more.keys = 1
@@ -129,7 +129,7 @@ const (
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
 // exceededQuota returns the quota that the reservation would exceed, "" for none.
-func (s *Source) exceededQuota(more reservation, freed freed, settings *schedule.Source) (quota, detail string) {
+func (s *Source) exceededQuota(more reservation, freed freed, settings *schedule.Spec) (quota, detail string) {
 	c, t := &settings.Ceilings, s.tenant
 	switch {
 	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:

@@ -25,20 +25,20 @@ type house struct {
 	fs       *vfs.MemFS
 	db       *store.DB
 	q        *Queue
-	settings []*schedule.Source
+	settings []*schedule.Spec
 	sources  []*Source
 	yielding bool // calls that ask for space let others go first
 }
 
 // tenantSource is a source of a namespace, with the ceilings of that.
-func tenantSource(namespace, name string, c schedule.Ceilings) *schedule.Source {
-	return &schedule.Source{
+func tenantSource(namespace, name string, c schedule.Ceilings) *schedule.Spec {
+	return &schedule.Spec{
 		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
 		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000, Ceilings: c,
 	}
 }
 
-func newHouse(t *testing.T, settings ...*schedule.Source) *house {
+func newHouse(t *testing.T, settings ...*schedule.Spec) *house {
 	h := &house{t: t, fs: vfs.NewMem(), settings: settings}
 	h.open()
 	return h
@@ -64,7 +64,7 @@ func (h *house) open() {
 	}
 }
 
-func (h *house) set(settings *schedule.Source) {
+func (h *house) set(settings *schedule.Spec) {
 	h.t.Helper()
 	s, err := h.q.Set(settings)
 	if err != nil {
@@ -176,18 +176,18 @@ func TestQuota_RefusalNamesWhich(t *testing.T) {
 	t.Parallel()
 	one := bytesOf("a", sized(1000))
 	for want, c := range map[string]struct {
-		change func(*schedule.Source)
+		change func(*schedule.Spec)
 		same   string // of another source of the namespace
 	}{
-		"quota_exceeded limits.maxBytes":                  {func(s *schedule.Source) { s.MaxBytes = 2 * one }, ""},
-		"quota_exceeded limits.maxPending":                {func(s *schedule.Source) { s.MaxPending = 2 }, ""},
-		"quota_exceeded max-bytes in config-reschedule":   {func(s *schedule.Source) { s.Ceilings.MaxBytes = 2 * one }, "quota_exceeded max-bytes in config-reschedule"},
-		"quota_exceeded max-pending in config-reschedule": {func(s *schedule.Source) { s.Ceilings.MaxPending = 2 }, "quota_exceeded max-pending in config-reschedule"},
+		"quota_exceeded limits.maxBytes":                  {func(s *schedule.Spec) { s.MaxBytes = 2 * one }, ""},
+		"quota_exceeded limits.maxPending":                {func(s *schedule.Spec) { s.MaxPending = 2 }, ""},
+		"quota_exceeded max-bytes in config-reschedule":   {func(s *schedule.Spec) { s.Ceilings.MaxBytes = 2 * one }, "quota_exceeded max-bytes in config-reschedule"},
+		"quota_exceeded max-pending in config-reschedule": {func(s *schedule.Spec) { s.Ceilings.MaxPending = 2 }, "quota_exceeded max-pending in config-reschedule"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			mine, same, other := tenantSource("ns", "mine", schedule.Ceilings{}), tenantSource("ns", "same", schedule.Ceilings{}), tenantSource("other", "x", schedule.Ceilings{})
-			for _, s := range []*schedule.Source{mine, same, other} {
+			for _, s := range []*schedule.Spec{mine, same, other} {
 				c.change(s)
 			}
 			h := newHouse(t, mine, same, other)
@@ -372,7 +372,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Source{tenantSource("full", "a", schedule.Ceilings{}), tenantSource("small", "a", schedule.Ceilings{})}}
+		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("full", "a", schedule.Ceilings{}), tenantSource("small", "a", schedule.Ceilings{})}}
 		const total, reserve = 1 << 30, 100 << 20
 		free := func(n uint64) {
 			h.fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: total})

@@ -117,7 +117,7 @@ func TestReport_AllOrNothing(t *testing.T) {
 func TestReport_FullDisk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Source{tenantSource("a", "a", schedule.Ceilings{})}}
+		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("a", "a", schedule.Ceilings{})}}
 		free := func(n uint64) {
 			h.fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1 << 30})
 			time.Sleep(time.Second) // fake: the answer is kept for a moment
@@ -227,7 +227,7 @@ func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var a *applies
-		s, done := open(t, func(c *Config, _ *schedule.Source) {
+		s, done := open(t, func(c *Config, _ *schedule.Spec) {
 			a = &applies{Store: c.Store}
 			c.Store = a
 		})

@@ -21,7 +21,7 @@ const stripes = 64
 type Source struct {
 	q        *Queue
 	uid      string
-	settings atomic.Pointer[schedule.Source]
+	settings atomic.Pointer[schedule.Spec]
 	counts   counting
 
 	gate    sync.RWMutex // held for reading by every call, for writing by Remove
@@ -53,7 +53,7 @@ type Source struct {
 	own         atomic.Int64 // deliveries with nothing behind them: their entry is not pending
 }
 
-func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
+func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {
 	keys, dead, err := q.store.Count(settings.UID)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (s *Source) resize(rows int) {
 }
 
 // Spec is what the source asks for now.
-func (s *Source) Spec() *schedule.Source { return s.settings.Load() }
+func (s *Source) Spec() *schedule.Spec { return s.settings.Load() }
 
 // enter guards a call against Remove. After nil the caller must call leave.
 func (s *Source) enter() error {

@@ -44,7 +44,7 @@ func event(delay time.Duration, p Policy) *Request {
 }
 
 // apply runs a request that must be accepted as revision 9 at t0.
-func apply(t *testing.T, r *Request, cur *Entry, own bool, src *Source) Change {
+func apply(t *testing.T, r *Request, cur *Entry, own bool, src *Spec) Change {
 	t.Helper()
 	before := snapshot(cur)
 	c, err := r.Apply(Inputs{Key: "k", Source: src, Revision: 9, Now: t0, Random: 0.5}, cur, own)
@@ -142,13 +142,13 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				if tc.result == "" {
-					c, err := r.Apply(inputs(&Source{}), tc.cur, tc.own)
+					c, err := r.Apply(inputs(&Spec{}), tc.cur, tc.own)
 					if code(err) != CodeExists || c != (Change{}) {
 						t.Errorf("got %+v, %v, want %s", c, err, CodeExists)
 					}
 					return
 				}
-				c := apply(t, r, tc.cur, tc.own, &Source{})
+				c := apply(t, r, tc.cur, tc.own, &Spec{})
 				if c.Result != tc.result {
 					t.Errorf("result %s, want %s", c.Result, tc.result)
 				}
@@ -179,7 +179,7 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 // The source's policy applies if the request names none.
 func TestApply_PolicyOfTheSource(t *testing.T) {
 	t.Parallel()
-	src := &Source{Policy: Latest, IngestPolicy: Earliest}
+	src := &Spec{Policy: Latest, IngestPolicy: Earliest}
 	if c := apply(t, put(soon, ""), &waitingKey, false, src); c.Result != Merged {
 		t.Errorf("PUT: %s, want the source's latest to merge", c.Result)
 	}
@@ -195,7 +195,7 @@ func TestApply_PolicyOfTheSource(t *testing.T) {
 func TestApply_TimeOfARequest(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
-	src := &Source{Delay: 5 * time.Second}
+	src := &Spec{Delay: 5 * time.Second}
 	for name, tc := range map[string]struct {
 		r    Request
 		want time.Duration
@@ -229,7 +229,7 @@ func TestJitter_NeverEarly(t *testing.T) {
 		for _, jitter := range []float64{0, 1e-18, 0.1, 0.999, 1} {
 			for _, random := range []float64{0, 1e-18, 0.5, 1 - 1e-16} {
 				r := &Request{Delay: &delay, Jitter: jitter}
-				c, err := r.Apply(Inputs{Key: "k", Source: &Source{}, Revision: 9, Now: t0, Random: random}, nil, false)
+				c, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Revision: 9, Now: t0, Random: random}, nil, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -251,7 +251,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), &hour, "u", "because"
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, own := range []bool{false, true} {
-		c := apply(t, put(soon, Replace), &full, own, &Source{})
+		c := apply(t, put(soon, Replace), &full, own, &Spec{})
 		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), Event: older}
 		if diff := cmp.Diff(want, c.Entry); diff != "" {
 			t.Errorf("own %v:\n%s", own, diff)
@@ -262,7 +262,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 		Delay: &minute, Policy: Replace, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other",
 		TraceParent: "p", TraceState: "s",
 	}
-	c := apply(t, &everything, &full, false, &Source{})
+	c := apply(t, &everything, &full, false, &Spec{})
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Event: newer, MaxInterval: &minute,
 		ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other", TraceParent: "p", TraceState: "s",
@@ -281,7 +281,7 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, p := range []Policy{Earliest, Latest} {
 		for _, delay := range []time.Duration{soon, late} {
-			c := apply(t, put(delay, p), &full, false, &Source{})
+			c := apply(t, put(delay, p), &full, false, &Spec{})
 			got := *c.Entry
 			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.Attempt = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, full.Attempt
 			if diff := cmp.Diff(full, got); diff != "" {
@@ -289,7 +289,7 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 			}
 
 			r := &Request{Delay: &delay, Policy: p, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(minute), UID: "u", Reason: "other", TraceParent: "p"}
-			e := apply(t, r, &full, false, &Source{}).Entry
+			e := apply(t, r, &full, false, &Spec{}).Entry
 			if e.Event != newer || *e.MaxInterval != minute || !e.ExpiresAt.Equal(t0.Add(minute)) || e.Reason != "other" || e.TraceParent != "p" || e.TraceState != "" {
 				t.Errorf("%s in %v: not everything given is there: %+v", p, delay, e)
 			}
@@ -305,11 +305,11 @@ func TestEvent_NewestIsDelivered(t *testing.T) {
 		for _, p := range []Policy{Replace, Earliest, Latest} {
 			for _, delay := range []time.Duration{soon, late} {
 				r := put(delay, p)
-				if c := apply(t, r, cur, own, &Source{}); c.Entry.Event != older {
+				if c := apply(t, r, cur, own, &Spec{}); c.Entry.Event != older {
 					t.Errorf("%s, %s in %v without an event: %v", name, p, delay, c.Entry.Event)
 				}
 				r.Event = newer
-				if c := apply(t, r, cur, own, &Source{}); c.Entry.Event != newer {
+				if c := apply(t, r, cur, own, &Spec{}); c.Entry.Event != newer {
 					t.Errorf("%s, %s in %v with an event: %v", name, p, delay, c.Entry.Event)
 				}
 			}
@@ -317,7 +317,7 @@ func TestEvent_NewestIsDelivered(t *testing.T) {
 	}
 	r := put(soon, Keep)
 	r.Event = newer
-	if c := apply(t, r, &waitingKey, false, &Source{}); c.Entry.Event != older {
+	if c := apply(t, r, &waitingKey, false, &Spec{}); c.Entry.Event != older {
 		t.Error("keep changes nothing, not even the event")
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 // Attempt is one delivery for a Sender to make.
 type Attempt struct {
-	Source *Source
+	Source *Spec
 	Target Target // the sink, or the dead letter sink
 	Key    string
 	Entry  *Entry
@@ -21,7 +21,7 @@ type Attempt struct {
 
 // NewAttempt is the next attempt to deliver an entry. It is false for a dead
 // letter whose source has no dead letter sink any more.
-func NewAttempt(src *Source, key string, e *Entry, storeID string) (Attempt, bool) {
+func NewAttempt(src *Spec, key string, e *Entry, storeID string) (Attempt, bool) {
 	a := Attempt{Source: src, Target: src.Sink, Key: key, Entry: e, ID: e.EventID(storeID)}
 	if e.DeadLetter != nil {
 		if src.DeadLetter == nil {

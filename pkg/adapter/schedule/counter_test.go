@@ -38,18 +38,18 @@ func TestRequest_AttemptCounter(t *testing.T) {
 		for state, cur := range keys {
 			e := *cur
 			e.UID = "u"
-			if c := apply(t, tc.r, &e, cur == &flyingKey, &Source{}); c.Entry.Attempt != tc.want {
+			if c := apply(t, tc.r, &e, cur == &flyingKey, &Spec{}); c.Entry.Attempt != tc.want {
 				t.Errorf("%s, %s: attempt %d, want %d", name, state, c.Entry.Attempt, tc.want)
 			}
 		}
 	}
 	for name, want := range map[string]uint32{"keep": 7} {
 		r := backoff(Keep)
-		if c := apply(t, r, &waitingKey, false, &Source{}); c.Entry.Attempt != want {
+		if c := apply(t, r, &waitingKey, false, &Spec{}); c.Entry.Attempt != want {
 			t.Errorf("%s: attempt %d, want %d", name, c.Entry.Attempt, want)
 		}
 	}
-	if c := apply(t, backoff(Replace), nil, false, &Source{}); c.Entry.Attempt != 1 {
+	if c := apply(t, backoff(Replace), nil, false, &Spec{}); c.Entry.Attempt != 1 {
 		t.Errorf("a back-off of an absent key: attempt %d, want 1", c.Entry.Attempt)
 	}
 }
@@ -60,7 +60,7 @@ func TestBackoff_EachCallWaitsLonger(t *testing.T) {
 	r := &Request{Backoff: &Backoff{Base: time.Second, Factor: 3, Cap: 20 * time.Second}}
 	var cur *Entry
 	for i, want := range []time.Duration{1, 3, 9, 20, 20} {
-		cur = apply(t, r, cur, false, &Source{Policy: Replace}).Entry
+		cur = apply(t, r, cur, false, &Spec{Policy: Replace}).Entry
 		if got := cur.DueAt.Sub(t0); got != want*time.Second || cur.Attempt != uint32(i+1) {
 			t.Errorf("call %d: attempt %d in %v, want %d in %v", i+1, cur.Attempt, got, i+1, want*time.Second)
 		}
@@ -71,7 +71,7 @@ func TestBackoff_EachCallWaitsLonger(t *testing.T) {
 func TestBackoff_RefusedAfterMaxAttempts(t *testing.T) {
 	t.Parallel()
 	hour, off := time.Hour, time.Duration(0)
-	src := &Source{Policy: Replace}
+	src := &Spec{Policy: Replace}
 	r := Request{Backoff: &Backoff{Base: time.Second, Factor: 2, Cap: hour, MaxAttempts: 3}}
 	var cur *Entry
 	for range 3 {
@@ -89,7 +89,7 @@ func TestBackoff_RefusedAfterMaxAttempts(t *testing.T) {
 	withInterval.MaxInterval = &hour
 	for name, c := range map[string]Change{
 		"the request's": apply(t, &withInterval, cur, false, src),
-		"the source's":  apply(t, &r, cur, false, &Source{Policy: Replace, MaxInterval: hour}),
+		"the source's":  apply(t, &r, cur, false, &Spec{Policy: Replace, MaxInterval: hour}),
 		"the key's": func() Change {
 			e := *cur
 			e.MaxInterval = &hour
@@ -101,7 +101,7 @@ func TestBackoff_RefusedAfterMaxAttempts(t *testing.T) {
 		}
 	}
 	withInterval.MaxInterval = &off
-	if _, err := withInterval.Apply(inputs(&Source{Policy: Replace, MaxInterval: hour}), cur, false); code(err) != CodeExhausted {
+	if _, err := withInterval.Apply(inputs(&Spec{Policy: Replace, MaxInterval: hour}), cur, false); code(err) != CodeExhausted {
 		t.Errorf("a maxInterval of the request that is off overrides the source's: %v", err)
 	}
 
@@ -128,11 +128,11 @@ func TestCounter_StopsAtItsLargestValue(t *testing.T) {
 	e := waitingKey
 	e.Attempt, e.Tries = math.MaxUint32, math.MaxUint32
 	r := &Request{Backoff: &Backoff{Base: time.Second, Factor: 2, Cap: time.Hour}}
-	if c := apply(t, r, &e, false, &Source{Policy: Replace}); c.Entry.Attempt != math.MaxUint32 || c.Entry.DueAt.Sub(t0) != time.Hour {
+	if c := apply(t, r, &e, false, &Spec{Policy: Replace}); c.Entry.Attempt != math.MaxUint32 || c.Entry.DueAt.Sub(t0) != time.Hour {
 		t.Errorf("attempt %d in %v", c.Entry.Attempt, c.Entry.DueAt.Sub(t0))
 	}
 	f := Flight{Entry: &e, Own: true}
-	step := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &e, Outcome{Kind: Failed})
+	step := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}), &e, Outcome{Kind: Failed})
 	if n := step.Next; n.Attempt != math.MaxUint32 || n.Tries != math.MaxUint32 || n.RetryAt.Sub(t0) != MaxBackoff {
 		t.Errorf("after a failure: attempt %d, tries %d, in %v", n.Attempt, n.Tries, n.RetryAt.Sub(t0))
 	}

@@ -11,11 +11,11 @@ func TestSuperseded_IsNotRetried(t *testing.T) {
 	unfinishedAt := flyingKey.DueAt
 	for _, p := range policies {
 		explicit := p == Replace || p == Latest
-		c := apply(t, put(soon, p), &flyingKey, true, &Source{})
+		c := apply(t, put(soon, p), &flyingKey, true, &Spec{})
 		if !c.Supersedes || !c.Entry.UnfinishedAt.IsZero() {
 			t.Errorf("PUT with %s: after its 2xx nothing older is delivered, got %+v", p, c.Entry)
 		}
-		c = apply(t, event(soon, p), &flyingKey, true, &Source{})
+		c = apply(t, event(soon, p), &flyingKey, true, &Spec{})
 		if c.Supersedes != explicit {
 			t.Errorf("event with %s: supersedes %v, want %v", p, c.Supersedes, explicit)
 		}
@@ -29,15 +29,15 @@ func TestSuperseded_IsNotRetried(t *testing.T) {
 	}
 
 	// A second event behind the same delivery does not forget the first one's note.
-	if c := apply(t, event(soon, Earliest), &behindKey, false, &Source{}); !c.Entry.UnfinishedAt.Equal(behindKey.UnfinishedAt) || c.Supersedes {
+	if c := apply(t, event(soon, Earliest), &behindKey, false, &Spec{}); !c.Entry.UnfinishedAt.Equal(behindKey.UnfinishedAt) || c.Supersedes {
 		t.Errorf("a second event: %+v", c.Entry)
 	}
 	for name, r := range map[string]*Request{"a PUT": put(soon, Earliest), "an event that postpones": event(late, Latest)} {
-		if c := apply(t, r, &behindKey, false, &Source{}); !c.Entry.UnfinishedAt.IsZero() || !c.Supersedes {
+		if c := apply(t, r, &behindKey, false, &Spec{}); !c.Entry.UnfinishedAt.IsZero() || !c.Supersedes {
 			t.Errorf("%s after an event: %+v", name, c.Entry)
 		}
 	}
-	if c := apply(t, event(soon, Earliest), &waitingKey, false, &Source{}); !c.Entry.UnfinishedAt.IsZero() {
+	if c := apply(t, event(soon, Earliest), &waitingKey, false, &Spec{}); !c.Entry.UnfinishedAt.IsZero() {
 		t.Error("nothing is unfinished where nothing was in delivery")
 	}
 }
@@ -59,7 +59,7 @@ func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 		"a PUT during the delivery":      {put(soon, Earliest), &flyingKey, 0},
 		"an event where nothing is left": {event(soon, Earliest), nil, 0},
 	} {
-		if got := apply(t, tc.r, tc.cur, tc.cur == &flyingKey, &Source{}).Entry.Tries; got != tc.want {
+		if got := apply(t, tc.r, tc.cur, tc.cur == &flyingKey, &Spec{}).Entry.Tries; got != tc.want {
 			t.Errorf("%s: %d failures, want %d", name, got, tc.want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestUID_AnotherReplacesUnderEachPolicy(t *testing.T) {
 	for _, p := range append([]Policy{""}, policies...) {
 		r := put(late, p)
 		r.UID = "new"
-		c := apply(t, r, &stored, false, &Source{Policy: Fail})
+		c := apply(t, r, &stored, false, &Spec{Policy: Fail})
 		if c.Result != Replaced || !c.Entry.DueAt.Equal(t0.Add(late)) || c.Entry.UID != "new" || c.Entry.Reason != "" || !c.NewObject || !c.Supersedes {
 			t.Errorf("policy %q: %s, %+v", p, c.Result, c.Entry)
 		}
@@ -82,7 +82,7 @@ func TestUID_AnotherReplacesUnderEachPolicy(t *testing.T) {
 	flying.UID = "old"
 	r := put(late, Keep)
 	r.UID = "new"
-	if c := apply(t, r, &flying, true, &Source{}); c.Result != Created || !c.NewObject {
+	if c := apply(t, r, &flying, true, &Spec{}); c.Result != Created || !c.NewObject {
 		t.Errorf("in flight: %s, new object %v", c.Result, c.NewObject)
 	}
 
@@ -91,7 +91,7 @@ func TestUID_AnotherReplacesUnderEachPolicy(t *testing.T) {
 		e.UID = uids[0]
 		r := put(late, Earliest)
 		r.UID = uids[1]
-		if c := apply(t, r, &e, false, &Source{}); c.Result != Merged || c.NewObject || c.Entry.UID != "u" {
+		if c := apply(t, r, &e, false, &Spec{}); c.Result != Merged || c.NewObject || c.Entry.UID != "u" {
 			t.Errorf("%s: %s, uid %q, new object %v", name, c.Result, c.Entry.UID, c.NewObject)
 		}
 	}
@@ -139,13 +139,13 @@ func TestConditions_AreCheckedFirst(t *testing.T) {
 		"exhausted": {Backoff: &Backoff{MaxAttempts: 1}, Policy: Replace, Conditions: Conditions{IfMatch: &four}},
 		"new uid":   {UID: "other", Conditions: Conditions{IfMatch: &four}},
 	} {
-		if _, err := r.Apply(inputs(&Source{}), &withUID, false); code(err) != CodePrecondition {
+		if _, err := r.Apply(inputs(&Spec{}), &withUID, false); code(err) != CodePrecondition {
 			t.Errorf("%s: %v, want %s", name, err, CodePrecondition)
 		}
 	}
 	// and also of what is in delivery
 	r := &Request{Policy: Replace, Conditions: Conditions{IfNoneMatch: true}}
-	if _, err := r.Apply(inputs(&Source{}), &flyingKey, true); code(err) != CodePrecondition {
+	if _, err := r.Apply(inputs(&Spec{}), &flyingKey, true); code(err) != CodePrecondition {
 		t.Errorf("If-None-Match of a key in delivery: %v", err)
 	}
 }

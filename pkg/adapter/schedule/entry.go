@@ -136,7 +136,7 @@ func (e *Entry) Size(key string) int64 {
 	return int64(n) + e.Omitted
 }
 
-func (e *Entry) interval(src *Source) time.Duration {
+func (e *Entry) interval(src *Spec) time.Duration {
 	if e.MaxInterval != nil {
 		return *e.MaxInterval
 	}

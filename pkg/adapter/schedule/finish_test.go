@@ -146,7 +146,7 @@ var finishes = []struct{ situation, outcome, want string }{
 // The table of outcomes and their effects on a key.
 func TestFinish_EffectOfEachOutcome(t *testing.T) {
 	t.Parallel()
-	src := &Source{Delivery: Delivery{BackoffDelay: time.Second}}
+	src := &Spec{Delivery: Delivery{BackoffDelay: time.Second}}
 	seen := map[[2]string]bool{}
 	check := func(situation, outcome, want string) {
 		seen[[2]string{situation, outcome}] = true
@@ -246,7 +246,7 @@ func TestMaxInterval_BringsAKeyBack(t *testing.T) {
 		"when it expired during a success":        {expired, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
 	} {
 		e := tc.key(flyingKey)
-		src := &Source{MaxInterval: tc.source, Delivery: Delivery{BackoffDelay: time.Second, Retry: tc.retry}}
+		src := &Spec{MaxInterval: tc.source, Delivery: Delivery{BackoffDelay: time.Second, Retry: tc.retry}}
 		f := Flight{Entry: &e, Own: true}
 		s := f.Finish(inputs(src), &e, outcomes[tc.outcome])
 		if got := describe(s, &e); got != tc.want {
@@ -267,7 +267,7 @@ func TestFinish_RetryExpires(t *testing.T) {
 		"500": "retrying [due -60, retry 4, 8/3, 5.5]", "2xx": "delivered, gone", "aborted": "aborted, unchanged",
 	} {
 		f := Flight{Entry: &e, Own: true}
-		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &e, outcomes[outcome])
+		s := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}), &e, outcomes[outcome])
 		if got := describe(s, &e); got != want {
 			t.Errorf("before its expiry, %s: %s, want %s", outcome, got, want)
 		}
@@ -297,7 +297,7 @@ func TestFinish_ExpiredBeforeAnEvent(t *testing.T) {
 		e, cur := flyingKey, newerEvent
 		e.ExpiresAt = t0.Add(tc.expires)
 		f := Flight{Entry: &e}
-		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &cur, outcomes[tc.outcome])
+		s := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}), &cur, outcomes[tc.outcome])
 		if got := describe(s, &cur); got != tc.want {
 			t.Errorf("%s, and it expires after %s: %s, want %s", tc.outcome, tc.expires, got, tc.want)
 		}
@@ -348,7 +348,7 @@ func TestFlight_RecordsChanges(t *testing.T) {
 func TestDeadLetter_OfARejectedSupersededOne(t *testing.T) {
 	t.Parallel()
 	one := 1
-	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
 	for _, outcome := range []string{"400", "500"} { // the retry is used up after two failures
 		at := situations["a PUT behind"]
 		s := at.f.Finish(inputs(src), at.cur, outcomes[outcome])
@@ -369,7 +369,7 @@ func TestEvent_InheritsNoExpiryOfADelivery(t *testing.T) {
 	e.ExpiresAt = t0.Add(time.Second)
 	r := Request{Ingested: true, Event: &Event{ID: "1", Source: "/s"}}
 	for own, want := range map[bool]time.Time{true: {}, false: e.ExpiresAt} {
-		c, err := r.Apply(inputs(&Source{Policy: Replace, IngestPolicy: Earliest}), &e, own)
+		c, err := r.Apply(inputs(&Spec{Policy: Replace, IngestPolicy: Earliest}), &e, own)
 		if err != nil || !c.Entry.ExpiresAt.Equal(want) {
 			t.Errorf("in delivery %v: expires at %v (%v), want %v", own, c.Entry.ExpiresAt, err, want)
 		}
@@ -382,7 +382,7 @@ func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 	e := flyingKey
 	e.ExpiresAt = t0.Add(-time.Second)
 	zero := 0
-	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 	f := Flight{Entry: &e, Own: true}
 	if s := f.Finish(inputs(src), &e, outcomes["400"]); s.Dead == nil {
 		t.Errorf("400: %+v, want a dead letter", s)
@@ -393,6 +393,6 @@ func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 }
 
 // inputs are the inputs of a decision about the key "k" at t0.
-func inputs(src *Source) Inputs {
+func inputs(src *Spec) Inputs {
 	return Inputs{Key: "k", Source: src, Revision: 9, StoreID: "store", Now: t0}
 }

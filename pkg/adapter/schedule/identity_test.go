@@ -12,7 +12,7 @@ var ingestedEvent = &Event{ID: "their-id", Source: "their-source", Type: "theirs
 // The id is constant over all attempts of an occurrence.
 func TestEventID_ConstantOverAttempts(t *testing.T) {
 	t.Parallel()
-	src := &Source{Delivery: Delivery{BackoffDelay: time.Second}}
+	src := &Spec{Delivery: Delivery{BackoffDelay: time.Second}}
 	for name, ev := range map[string]*Event{"its own event": nil, "a given event": newer, "an ingested event": ingestedEvent} {
 		r := put(0, Replace)
 		r.Event, r.Ingested = ev, ev == ingestedEvent
@@ -51,7 +51,7 @@ func TestEventID_NewAfterAnOutcome(t *testing.T) {
 		"used up":          {Kind: Failed},
 	} {
 		zero := 0
-		src := &Source{MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+		src := &Spec{MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 		for _, ev := range []*Event{nil, newer, ingestedEvent} {
 			e := flyingKey
 			e.Event = ev
@@ -81,12 +81,12 @@ func TestReply_EventOfTheNewOccurrence(t *testing.T) {
 	reply := &Event{Type: "reply", Source: "operator", Data: []byte("again")}
 	o := Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: soon, Reply: reply}}
 	f := Flight{Entry: &flyingKey, Own: true}
-	if n := f.Finish(inputs(&Source{}), &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
+	if n := f.Finish(inputs(&Spec{}), &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
 		t.Errorf("%+v", n)
 	}
 	// Something newer waits: its event stays.
 	f = Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}
-	if n := f.Finish(inputs(&Source{}), &newerPut, o).Next; n.Event != newer || !n.DueAt.Equal(t0.Add(soon)) {
+	if n := f.Finish(inputs(&Spec{}), &newerPut, o).Next; n.Event != newer || !n.DueAt.Equal(t0.Add(soon)) {
 		t.Errorf("%+v", n)
 	}
 }
@@ -98,7 +98,7 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	e := flyingKey
 	e.MaxInterval, e.UID, e.Reason, e.TraceParent, e.TraceState, e.ExpiresAt = &hour, "u", "because", "p", "s", t0.Add(hour)
 	f := Flight{Entry: &e, Own: true}
-	got := f.Finish(inputs(&Source{}), &e, Outcome{Kind: Succeeded}).Next
+	got := f.Finish(inputs(&Spec{}), &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
 		MaxInterval: &hour, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",
@@ -130,16 +130,16 @@ func TestEventID_KeptByRequests(t *testing.T) {
 		"in delivery: a new occurrence":                {&flying, put(soon, Replace), "store-9"},
 		"in delivery, earliest: a new occurrence, too": {&flying, put(soon, Earliest), "store-9"},
 	} {
-		if got := apply(t, tc.r, tc.cur, tc.cur == &flying, &Source{}).Entry.EventID("store"); got != tc.want {
+		if got := apply(t, tc.r, tc.cur, tc.cur == &flying, &Spec{}).Entry.EventID("store"); got != tc.want {
 			t.Errorf("%s: id %q, want %q", name, got, tc.want)
 		}
 	}
-	if got := apply(t, put(late, Earliest), &waitingKey, false, &Source{}).Entry.EventID("store"); got != "store-5" {
+	if got := apply(t, put(late, Earliest), &waitingKey, false, &Spec{}).Entry.EventID("store"); got != "store-5" {
 		t.Errorf("merged without a new event: id %q, want the occurrence's", got)
 	}
 	r := put(late, Earliest)
 	r.Event = newer
-	if got := apply(t, r, &waitingKey, false, &Source{}).Entry.EventID("store"); got != "store-9" {
+	if got := apply(t, r, &waitingKey, false, &Spec{}).Entry.EventID("store"); got != "store-9" {
 		t.Errorf("merged with a new event: id %q, want a new one", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	dead := Target{URL: "http://dead"}
 	zero := 0
-	src := &Source{Sink: Target{URL: "http://sink"}, DeadLetter: &dead, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{Sink: Target{URL: "http://sink"}, DeadLetter: &dead, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 	failure := Failure{Dest: "http://sink", Code: 503, Data: []byte("no")}
 	for name, tc := range map[string]struct {
 		kind    OutcomeKind
@@ -187,7 +187,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 		if !ok || a.Key != "k" || a.Target != dead || a.ID != wantID || a.Revision() != 5 || a.Number() != 7 || !a.DueAt().Equal(e.DueAt) {
 			t.Errorf("%s: the attempt is %+v of revision %d, number %d, due %v", name, a, a.Revision(), a.Number(), a.DueAt())
 		}
-		if _, ok := NewAttempt(&Source{}, DeadLetterKey(9), s.Dead, "store"); ok {
+		if _, ok := NewAttempt(&Spec{}, DeadLetterKey(9), s.Dead, "store"); ok {
 			t.Errorf("%s: an attempt without a dead letter sink", name)
 		}
 	}
@@ -197,7 +197,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 func TestDeadLetter_RetriedThenDropped(t *testing.T) {
 	t.Parallel()
 	one := 1
-	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
 	e := flyingKey.deadLetter(inputs(nil), Failure{})
 	for outcome, want := range map[string]string{
 		"2xx": "delivered, gone", "again in 30 s": "delivered, gone", "never": "delivered, gone",

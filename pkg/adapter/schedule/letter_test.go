@@ -28,7 +28,7 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 		cur.UID, cur.Reason, cur.MaxInterval, cur.ExpiresAt = "u", "r", &interval, t0.Add(time.Hour)
 		cur.LastFailure = &LastFailure{Code: 503}
 		r := RunNow(Conditions{})
-		c := apply(t, &r, &cur, tc.own, &Source{Policy: Fail, IngestPolicy: Keep})
+		c := apply(t, &r, &cur, tc.own, &Spec{Policy: Fail, IngestPolicy: Keep})
 		want := &Entry{
 			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, Attempt: 7, Event: older, UID: "u", Reason: "r", MaxInterval: &interval,
 		}
@@ -43,12 +43,12 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 		}
 	}
 	r := RunNow(Conditions{})
-	if _, err := r.Apply(Inputs{Key: "k", Source: &Source{}, Now: t0}, nil, false); code(err) != CodeNotFound {
+	if _, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Now: t0}, nil, false); code(err) != CodeNotFound {
 		t.Errorf("absent: %v", err)
 	}
 	revision := uint64(4)
 	r = RunNow(Conditions{IfMatch: &revision})
-	if _, err := r.Apply(Inputs{Key: "k", Source: &Source{}, Now: t0}, &waitingKey, false); code(err) != CodePrecondition {
+	if _, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Now: t0}, &waitingKey, false); code(err) != CodePrecondition {
 		t.Errorf("If-Match: %v", err)
 	}
 }
@@ -67,7 +67,7 @@ func TestRun_LeastWaitDoesNotPostpone(t *testing.T) {
 		"without the least": {waitingKey, 0, 0},
 	} {
 		r := RunNow(Conditions{})
-		c := apply(t, &r, &tc.cur, false, &Source{Ceilings: Ceilings{MinDelay: tc.least}})
+		c := apply(t, &r, &tc.cur, false, &Spec{Ceilings: Ceilings{MinDelay: tc.least}})
 		if got := c.Entry.At().Sub(t0); got != tc.want {
 			t.Errorf("%s: due in %s, want %s", name, got, tc.want)
 		}
@@ -78,11 +78,11 @@ func TestRun_LeastWaitDoesNotPostpone(t *testing.T) {
 func TestRun_OnceMoreAfterADelivery(t *testing.T) {
 	t.Parallel()
 	r := RunNow(Conditions{})
-	c := apply(t, &r, &flyingKey, true, &Source{})
+	c := apply(t, &r, &flyingKey, true, &Spec{})
 	for _, kind := range []OutcomeKind{Succeeded, Failed, Rejected} {
 		f := Flight{Entry: &flyingKey, Own: true}
 		f.Accept(c, r.Ingested)
-		if s := f.Finish(inputs(&Source{}), c.Entry, Outcome{Kind: kind}); s.Next == nil || !s.Next.At().Equal(t0) {
+		if s := f.Finish(inputs(&Spec{}), c.Entry, Outcome{Kind: kind}); s.Next == nil || !s.Next.At().Equal(t0) {
 			t.Errorf("after %d: %+v", kind, s.Next)
 		}
 	}
@@ -93,7 +93,7 @@ func TestLastFailure_StaysWithItsOccurrence(t *testing.T) {
 	t.Parallel()
 	f := Flight{Entry: &flyingKey, Own: true}
 	down := Outcome{Kind: Failed, Failure: Failure{Dest: "http://sink", Code: 503, Data: []byte("down")}}
-	e := f.Finish(inputs(&Source{}), &flyingKey, down).Next
+	e := f.Finish(inputs(&Spec{}), &flyingKey, down).Next
 	if diff := cmp.Diff(&LastFailure{At: t0, Code: 503, Data: []byte("down")}, e.LastFailure); diff != "" {
 		t.Fatal(diff)
 	}
@@ -106,12 +106,12 @@ func TestLastFailure_StaysWithItsOccurrence(t *testing.T) {
 		"replaced":                    {put(soon, Replace), false},
 		"brought forward before then": {put(0, Replace), false},
 	} {
-		if got := apply(t, tc.r, e, false, &Source{}).Entry.LastFailure; (got != nil) != tc.kept {
+		if got := apply(t, tc.r, e, false, &Spec{}).Entry.LastFailure; (got != nil) != tc.kept {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 	f = Flight{Entry: e, Own: true}
-	if next := f.Finish(inputs(&Source{MaxInterval: time.Hour}), e, Outcome{Kind: Succeeded}).Next; next.LastFailure != nil {
+	if next := f.Finish(inputs(&Spec{MaxInterval: time.Hour}), e, Outcome{Kind: Succeeded}).Next; next.LastFailure != nil {
 		t.Errorf("the next occurrence has %+v", next.LastFailure)
 	}
 }
@@ -124,14 +124,14 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 	sink := &Target{URL: "http://dead"}
 	refused := Outcome{Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("bad")}}
 	for name, tc := range map[string]struct {
-		src  *Source
+		src  *Spec
 		o    Outcome
 		what Disposition
 	}{
-		"refused":                          {&Source{Letters: keeps}, refused, KeptLetter},
-		"retries used up":                  {&Source{Letters: keeps, Delivery: Delivery{Retry: &none}}, Outcome{Kind: Failed, Failure: refused.Failure}, KeptLetter},
-		"refused, with a dead letter sink": {&Source{Letters: keeps, DeadLetter: sink}, refused, DeadLettered},
-		"refused, and nothing is kept":     {&Source{}, refused, Dropped},
+		"refused":                          {&Spec{Letters: keeps}, refused, KeptLetter},
+		"retries used up":                  {&Spec{Letters: keeps, Delivery: Delivery{Retry: &none}}, Outcome{Kind: Failed, Failure: refused.Failure}, KeptLetter},
+		"refused, with a dead letter sink": {&Spec{Letters: keeps, DeadLetter: sink}, refused, DeadLettered},
+		"refused, and nothing is kept":     {&Spec{}, refused, Dropped},
 	} {
 		f := Flight{Entry: &flyingKey, Own: true}
 		s := f.Finish(inputs(tc.src), &flyingKey, tc.o)
@@ -154,7 +154,7 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 // A dead letter that its sink refuses is kept with what it was given up for first.
 func TestGiveUp_KeepsARefusedLetter(t *testing.T) {
 	t.Parallel()
-	src := &Source{Letters: Letters{Keep: 1, MaxAge: time.Hour}, DeadLetter: &Target{URL: "http://dead"}}
+	src := &Spec{Letters: Letters{Keep: 1, MaxAge: time.Hour}, DeadLetter: &Target{URL: "http://dead"}}
 	f := Flight{Entry: &flyingKey, Own: true}
 	letter := f.Finish(inputs(src), &flyingKey, Outcome{Kind: Rejected, Failure: Failure{Code: 400}}).Dead
 	f = Flight{Entry: letter, Own: true}
@@ -170,16 +170,16 @@ func TestRedrive_IsANewOccurrence(t *testing.T) {
 	ingested := &Event{ID: "theirs", Source: "/s", Type: "t"}
 	letter := &Entry{Event: ingested, Reason: "r", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
 	r := letter.Redrive()
-	e := apply(t, &r, nil, false, &Source{}).Entry
+	e := apply(t, &r, nil, false, &Spec{}).Entry
 	if e.EventID("store") != "store-9" || e.Attempt != 0 || !e.DueAt.Equal(t0) || e.Reason != "r" || e.Event.Type != "t" {
 		t.Errorf("%+v", e)
 	}
-	if e = apply(t, &r, &dueKey, false, &Source{}).Entry; e.EventID("store") != "store-9" || !e.DueAt.Equal(dueKey.DueAt) || e.Event.Type != "t" || e.Attempt != 0 {
+	if e = apply(t, &r, &dueKey, false, &Spec{}).Entry; e.EventID("store") != "store-9" || !e.DueAt.Equal(dueKey.DueAt) || e.Event.Type != "t" || e.Attempt != 0 {
 		t.Errorf("of a key that is due: %+v", e)
 	}
 	letter.Event = nil
 	r = letter.Redrive()
-	if e = apply(t, &r, &dueKey, false, &Source{}).Entry; e.Event.Type != "" {
+	if e = apply(t, &r, &dueKey, false, &Spec{}).Entry; e.Event.Type != "" {
 		t.Errorf("without an event: %+v", e.Event)
 	}
 }
@@ -187,7 +187,7 @@ func TestRedrive_IsANewOccurrence(t *testing.T) {
 // The source's jitter adds to the waits of outcomes and to maxInterval, never to the times of requests.
 func TestJitter_AddsToWaitsOfOutcomes(t *testing.T) {
 	t.Parallel()
-	src := &Source{Jitter: 0.5, MaxInterval: time.Minute, Delivery: Delivery{BackoffDelay: 10 * time.Second}}
+	src := &Spec{Jitter: 0.5, MaxInterval: time.Minute, Delivery: Delivery{BackoffDelay: 10 * time.Second}}
 	in := inputs(src)
 	in.Random = 0.5
 	for name, tc := range map[string]struct {

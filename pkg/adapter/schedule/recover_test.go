@@ -9,7 +9,7 @@ import (
 func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	t.Parallel()
 	hour := t0.Add(time.Hour)
-	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Source{})
+	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Spec{})
 	e, changed := c.Entry.Recover()
 	if !changed || !e.DueAt.Equal(flyingKey.DueAt) || !e.At().Before(t0) {
 		t.Fatalf("the older occurrence is not repeated: %+v", e)
@@ -32,19 +32,19 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 		"used up, whatever it asks for": {outcomes["500, in 30 s"], hour},
 	} {
 		f := Flight{Entry: e, Own: true}
-		src := &Source{MaxInterval: time.Minute, Delivery: Delivery{Retry: &zero}}
+		src := &Spec{MaxInterval: time.Minute, Delivery: Delivery{Retry: &zero}}
 		n := f.Finish(Inputs{Key: "k", Source: src, Revision: 20, StoreID: "store", Now: t0}, e, tc.o).Next
 		if n == nil || !n.At().Equal(tc.want) || n.Occurrence != 20 || !n.UnfinishedAt.IsZero() {
 			t.Errorf("%s: %+v, want an occurrence of its own at %v", name, n, tc.want)
 		}
 	}
 	f := Flight{Entry: e, Own: true}
-	retried := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: t0}, e, outcomes["500"]).Next
+	retried := f.Finish(Inputs{Key: "k", Source: &Spec{}, Revision: 20, StoreID: "store", Now: t0}, e, outcomes["500"]).Next
 	if !retried.DueAt.Equal(flyingKey.DueAt) || !retried.dueAgainAt().Equal(hour) {
 		t.Errorf("a retry forgets it: %+v", retried)
 	}
 	late := e.dueAgainAt().Add(time.Minute)
-	if n := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: late}, e, outcomes["2xx"]).Next; !n.DueAt.Equal(late) {
+	if n := f.Finish(Inputs{Key: "k", Source: &Spec{}, Revision: 20, StoreID: "store", Now: late}, e, outcomes["2xx"]).Next; !n.DueAt.Equal(late) {
 		t.Errorf("its time has come meanwhile: due %v, want %v", n.DueAt, late)
 	}
 }
@@ -53,7 +53,7 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 func TestRecover_LaterEventMeetsOtherRequests(t *testing.T) {
 	t.Parallel()
 	hour := t0.Add(time.Hour)
-	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Source{})
+	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Spec{})
 	e, _ := c.Entry.Recover()
 	for name, tc := range map[string]struct {
 		r         *Request
@@ -68,14 +68,14 @@ func TestRecover_LaterEventMeetsOtherRequests(t *testing.T) {
 		"a PUT during the delivery":       {put(late, Earliest), true, t0.Add(late), time.Time{}},
 		"an event that postpones, behind": {event(2*time.Hour, Latest), true, t0.Add(2 * time.Hour), time.Time{}},
 	} {
-		if n := apply(t, tc.r, e, tc.own, &Source{}).Entry; !n.DueAt.Equal(tc.due) || !n.dueAgainAt().Equal(tc.owed) {
+		if n := apply(t, tc.r, e, tc.own, &Spec{}).Entry; !n.DueAt.Equal(tc.due) || !n.dueAgainAt().Equal(tc.owed) {
 			t.Errorf("%s: due %v and owed %v, want %v and %v", name, n.DueAt, n.dueAgainAt(), tc.due, tc.owed)
 		}
 	}
 	// The clock went back, so that the event is due before what is delivered.
 	early := flyingKey
 	early.DueAt = hour
-	if n := apply(t, event(soon, Earliest), &early, true, &Source{}).Entry; !n.UnfinishedAt.IsZero() {
+	if n := apply(t, event(soon, Earliest), &early, true, &Spec{}).Entry; !n.UnfinishedAt.IsZero() {
 		t.Errorf("an event that is due before the older occurrence: unfinished %v", n.UnfinishedAt)
 	}
 }

@@ -110,7 +110,7 @@ type Change struct {
 // They are passed by value, so that a decision has no other state.
 type Inputs struct {
 	Key      string
-	Source   *Source
+	Source   *Spec
 	Revision uint64 // of a new entry
 	StoreID  string // for the event ID of a dead letter; Apply does not need it
 	Now      time.Time
@@ -182,7 +182,7 @@ func (e *Entry) behind(cur *Entry, own bool) {
 	}
 }
 
-func (r *Request) policy(src *Source) Policy {
+func (r *Request) policy(src *Spec) Policy {
 	switch {
 	case r.Policy != "":
 		return r.Policy
@@ -275,7 +275,7 @@ func addJitter(wait time.Duration, share, random float64) time.Duration {
 
 // interval is the maxInterval that gives the due time when the attempts are used up:
 // the request's, or the key's, or the source's.
-func (r *Request) interval(cur *Entry, src *Source) time.Duration {
+func (r *Request) interval(cur *Entry, src *Spec) time.Duration {
 	switch {
 	case r.MaxInterval != nil:
 		return *r.MaxInterval

@@ -12,7 +12,7 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	t.Parallel()
 	const least = 10 * time.Second
 	now := time.Unix(1_800_000_000, 0)
-	src := &Source{
+	src := &Spec{
 		Policy: Replace, IngestPolicy: Earliest, Ceilings: Ceilings{MinDelay: least}, MaxInterval: time.Second,
 		Delivery: Delivery{BackoffDelay: time.Second},
 	}

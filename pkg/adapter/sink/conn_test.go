@@ -188,7 +188,7 @@ func TestToken_IsAskedForBesideTheDelivery(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	defer srv.Close()
 	traced := false
-	s := New(Config{Token: func(ctx context.Context, _ *schedule.Source, _ schedule.Target) (string, error) {
+	s := New(Config{Token: func(ctx context.Context, _ *schedule.Spec, _ schedule.Target) (string, error) {
 		traced = httptrace.ContextClientTrace(ctx) != nil
 		return "token", nil
 	}})

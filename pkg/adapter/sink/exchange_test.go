@@ -522,7 +522,7 @@ func TestToken_ThatIsNoHeaderValueIsNotSent(t *testing.T) {
 	t.Parallel()
 	url, seen := sinkOf(t, nil)
 	s, _ := newSender(t, func(c *Config) {
-		c.Token = func(context.Context, *schedule.Source, schedule.Target) (string, error) { return "secret\r\nX: y", nil }
+		c.Token = func(context.Context, *schedule.Spec, schedule.Target) (string, error) { return "secret\r\nX: y", nil }
 	})
 	o := send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.Audience, a.Source.ServiceAccount = "sink", "account" }))
 	if o.Kind != schedule.Failed || len(seen) != 0 || !strings.Contains(string(o.Failure.Data), `"Authorization"`) || strings.Contains(string(o.Failure.Data), "secret") {

@@ -106,7 +106,7 @@ func newNames(server func(ctx context.Context, network, address string) (net.Con
 }
 
 // dial connects to an address of a source's sink, host:port.
-func (n *names) dial(ctx context.Context, src *schedule.Source, address string) (net.Conn, error) {
+func (n *names) dial(ctx context.Context, src *schedule.Spec, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	host, port, err := net.SplitHostPort(address)
@@ -206,7 +206,7 @@ func (n *names) dialBoth(ctx context.Context, families [2][]string) (net.Conn, e
 
 // find returns the addresses of a host. A lookup goes on when its callers have gone: the next one
 // joins it.
-func (n *names) find(ctx context.Context, src *schedule.Source, host string) ([]netip.Addr, error) {
+func (n *names) find(ctx context.Context, src *schedule.Spec, host string) ([]netip.Addr, error) {
 	key := name{src.Namespace, host}
 	n.mu.Lock()
 	a := n.known[key]

@@ -206,8 +206,8 @@ func TestNames_LookupsTakeLittleMemory(t *testing.T) {
 }
 
 // sourceOf is a source of a namespace.
-func sourceOf(namespace string) *schedule.Source {
-	return &schedule.Source{UID: "u-" + namespace, Namespace: namespace, Name: "s"}
+func sourceOf(namespace string) *schedule.Spec {
+	return &schedule.Spec{UID: "u-" + namespace, Namespace: namespace, Name: "s"}
 }
 
 // The name server is asked once a second at most, also when it does not know the name. It was asked

@@ -46,7 +46,7 @@ var (
 
 const contentType = "Content-Type"
 
-func (s *Sender) constants(src *schedule.Source) *constants {
+func (s *Sender) constants(src *schedule.Spec) *constants {
 	c, _ := s.sources.get(weak.Make(src), func() (*constants, error) {
 		c := &constants{
 			eventSource: src.EventSource(), namespace: []string{src.Namespace},
@@ -82,7 +82,7 @@ func (e *unsendableError) Error() string { return "sink: the event cannot be sen
 
 // message is a request but for what its route decides.
 type message struct {
-	source *schedule.Source
+	source *schedule.Spec
 	method string
 	header http.Header
 	body   []byte
@@ -116,7 +116,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*m
 }
 
 // authorize adds the source's token, or else the user of the route's URL.
-func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *schedule.Source, target schedule.Target) error {
+func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *schedule.Spec, target schedule.Target) error {
 	if s.cfg.Token != nil && target.Audience != "" && src.ServiceAccount != "" {
 		token, err := s.cfg.Token(ctx, src, target)
 		if err != nil {

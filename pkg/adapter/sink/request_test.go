@@ -318,7 +318,7 @@ func TestToken_OnlyWithAnAudience(t *testing.T) {
 	url, seen := sinkOf(t, nil)
 	var fail error
 	s, _ := newSender(t, func(c *Config) {
-		c.Token = func(_ context.Context, _ *schedule.Source, target schedule.Target) (string, error) {
+		c.Token = func(_ context.Context, _ *schedule.Spec, target schedule.Target) (string, error) {
 			return "for-" + target.Audience, fail
 		}
 	})

@@ -29,7 +29,7 @@ type Config struct {
 	Tracer trace.Tracer
 	// Token returns the bearer token of a source for a target with an audience;
 	// nil means none is sent.
-	Token func(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error)
+	Token func(ctx context.Context, src *schedule.Spec, target schedule.Target) (string, error)
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// MaxIdle bounds the idle connections to all sinks together, default DefaultMaxIdle;
@@ -52,8 +52,8 @@ type Sender struct {
 	names      *names
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
-	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
-	routes     cache[string, *route]                            // by URL: a key with certificates would keep them in memory
+	sources    cache[weak.Pointer[schedule.Spec], *constants] // weak, so that replaced settings can be freed
+	routes     cache[string, *route]                          // by URL: a key with certificates would keep them in memory
 	transports cache[string, *transport]
 	proxy      func(*http.Request) (*url.URL, error) // another one in tests
 
@@ -100,7 +100,7 @@ func New(cfg Config) *Sender {
 }
 
 // connect connects to an address of a source's sink, or of its proxy.
-func (s *Sender) connect(ctx context.Context, src *schedule.Source, address string) (net.Conn, error) {
+func (s *Sender) connect(ctx context.Context, src *schedule.Spec, address string) (net.Conn, error) {
 	if s.cfg.Dial != nil {
 		return s.cfg.Dial(ctx, "tcp", address)
 	}

@@ -51,7 +51,7 @@ var (
 // that each delivery would wait for a goroutine before its first byte is written.
 type transport struct {
 	pool    *idlePool
-	connect func(ctx context.Context, src *schedule.Source, address string) (net.Conn, error)
+	connect func(ctx context.Context, src *schedule.Spec, address string) (net.Conn, error)
 	tls     func() (*tls.Config, error)
 	idle    map[string][]*conn // under pool.mu: by poolKey, idle longest first
 	retired bool               // under pool.mu
@@ -121,7 +121,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 }
 
 // dial connects to the route's sink, through its proxy if there is one.
-func (t *transport) dial(ctx context.Context, src *schedule.Source, r *route) (_ *conn, err error) {
+func (t *transport) dial(ctx context.Context, src *schedule.Spec, r *route) (_ *conn, err error) {
 	p, address := r.proxy, r.address
 	if p != nil {
 		address = addressOf(p)

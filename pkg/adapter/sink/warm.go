@@ -12,7 +12,7 @@ const warmUpHeader = "Reschedule-Warm-Up"
 
 // WarmUp makes one GET to the sink of a source, so that it is awake for the delivery that
 // comes soon. Its answer and its failure are ignored: the delivery finds out for itself.
-func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
+func (s *Sender) WarmUp(ctx context.Context, src *schedule.Spec) {
 	r, err := s.route(src.Sink)
 	if err != nil {
 		return

@@ -1,6 +1,6 @@
 // Package sources is where the sources of an adapter come from: the seam [Origin],
 // its implementation for a file ([File]), and the conversion of a RescheduleSource
-// to a [schedule.Source] ([FromObject]). The other implementation is package
+// to a [schedule.Spec] ([FromObject]). The other implementation is package
 // cluster.
 //
 // It guarantees that an object is refused as a whole or used as a whole: unknown

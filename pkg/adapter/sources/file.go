@@ -34,8 +34,8 @@ type File struct {
 	cfg    FileConfig
 	tokens *access.Tokens // nil: every caller may call
 
-	wanted  []*schedule.Source // as read by Connect
-	applied map[string]bool    // uids that the registry has
+	wanted  []*schedule.Spec // as read by Connect
+	applied map[string]bool  // uids that the registry has
 }
 
 var _ Origin = (*File)(nil)
@@ -56,7 +56,7 @@ func (f *File) Connect(context.Context) (settings Settings, err error) {
 }
 
 // Sources implements [Origin].
-func (f *File) Sources() (wanted []*schedule.Source, unusable []string) {
+func (f *File) Sources() (wanted []*schedule.Spec, unusable []string) {
 	for _, s := range f.wanted {
 		f.applied[s.UID] = true
 	}
@@ -76,7 +76,7 @@ func (f *File) Guard() access.Guard {
 }
 
 // Token implements [Origin]. A sink in a file has no audience.
-func (f *File) Token(context.Context, *schedule.Source, schedule.Target) (string, error) {
+func (f *File) Token(context.Context, *schedule.Spec, schedule.Target) (string, error) {
 	return "", errors.New("sources: a standalone adapter has no tokens for sinks")
 }
 
@@ -84,16 +84,16 @@ func (f *File) Token(context.Context, *schedule.Source, schedule.Target) (string
 func (f *File) Trust(func(*x509.CertPool)) {}
 
 // Warn implements [Origin]. What it would say is in the log already.
-func (f *File) Warn(*schedule.Source, string, string) {}
+func (f *File) Warn(*schedule.Spec, string, string) {}
 
 // EventsRefused implements [Origin]. The sender has the answer.
-func (f *File) EventsRefused(*schedule.Source, error) {}
+func (f *File) EventsRefused(*schedule.Spec, error) {}
 
 // Objects implements [Origin]: there is no API server.
 func (f *File) Objects() objects.API { return nil }
 
 // WatchChanged implements [Origin].
-func (f *File) WatchChanged(*schedule.Source) {}
+func (f *File) WatchChanged(*schedule.Spec) {}
 
 // Refused implements [Origin]. The author of the file is the administrator.
 func (f *File) Refused() int64 { return 0 }
@@ -147,7 +147,7 @@ func (f *File) reload(ctx context.Context, r Registry) {
 }
 
 // apply makes the registry have the wanted sources and no others.
-func (f *File) apply(ctx context.Context, r Registry, wanted []*schedule.Source) error {
+func (f *File) apply(ctx context.Context, r Registry, wanted []*schedule.Spec) error {
 	keep := make(map[string]bool, len(wanted))
 	for _, s := range wanted {
 		keep[s.UID] = true
@@ -180,7 +180,7 @@ func (f *File) apply(ctx context.Context, r Registry, wanted []*schedule.Source)
 // error names everything that is wrong with the sources: also expressions that do
 // not compile, and a source that requires tokens where there are none, to which
 // every caller could send events.
-func (f *File) read() ([]*schedule.Source, error) {
+func (f *File) read() ([]*schedule.Spec, error) {
 	limits, err := readCeilings(f.cfg.Ceilings)
 	if err != nil {
 		return nil, err

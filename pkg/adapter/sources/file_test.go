@@ -21,7 +21,7 @@ type fakeRegistry struct {
 	err   error
 }
 
-func (f *fakeRegistry) SetSource(s *schedule.Source) error {
+func (f *fakeRegistry) SetSource(s *schedule.Spec) error {
 	f.calls = append(f.calls, "set "+s.UID)
 	return f.err
 }

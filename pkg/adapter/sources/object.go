@@ -29,7 +29,7 @@ type Targets struct {
 // FromObject is the source that an object describes, every default filled in
 // and its limits cut to the administrator's ceilings; a nil config has none. It
 // does not change the object. The error names everything that is wrong with it.
-func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, error) {
+func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Spec, error) {
 	src, _, errs := convert(o, t, config)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("sources: %s/%s: %w", o.Namespace, o.Name, errors.Join(errs...))
@@ -37,11 +37,11 @@ func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config
 	return src, nil
 }
 
-func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, []ceilings.Cut, []error) {
+func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Spec, []ceilings.Cut, []error) {
 	o = o.DeepCopy()
 	o.SetDefaults(context.Background())
 	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
-	src := &schedule.Source{
+	src := &schedule.Spec{
 		UID: uid(o), Namespace: o.Namespace, Name: o.Name,
 		Sink: t.Sink, DeadLetter: t.DeadLetter, ServiceAccount: t.ServiceAccount,
 		Delivery:     r.delivery(spec.Delivery),
@@ -89,7 +89,7 @@ func ParseGroup(field, text string) (int, error) {
 
 // limit gives the source the limits that its spec names, or the administrator's
 // defaults, none above the ceilings, and returns what was cut.
-func limit(src *schedule.Source, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) []ceilings.Cut {
+func limit(src *schedule.Spec, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) []ceilings.Cut {
 	limits, cuts := c.Limits(spec)
 	src.MaxPending, src.MaxBytes = limits.MaxPending, limits.MaxBytes
 	src.MaxInFlight, src.MaxPerSecond = int(limits.MaxInFlight), int(limits.MaxPerSecond)

@@ -23,7 +23,7 @@ type Origin interface {
 	// Sources returns the sources that exist now. The uids in unusable exist too,
 	// but their objects cannot be used: their schedules must not be purged. It is
 	// called once, before Run, and the caller applies what it returns.
-	Sources() (wanted []*schedule.Source, unusable []string)
+	Sources() (wanted []*schedule.Spec, unusable []string)
 	// Run keeps the registry in step until ctx ends. It may outlast ctx by a call
 	// to the registry.
 	Run(ctx context.Context, r Registry)
@@ -33,20 +33,20 @@ type Origin interface {
 	// Guard decides who may call; nil: every caller who reaches the address.
 	Guard() access.Guard
 	// Token returns the bearer token of the source for the target's audience.
-	Token(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error)
+	Token(ctx context.Context, src *schedule.Spec, target schedule.Target) (string, error)
 	// Trust calls apply with the certificate authorities of sinks, if they are not
 	// the system's, at once and after every change. Apply must not call the origin.
 	Trust(apply func(*x509.CertPool))
 	// Warn notifies the owner of the source. It never blocks.
-	Warn(src *schedule.Source, reason, message string)
+	Warn(src *schedule.Spec, reason, message string)
 	// EventsRefused notifies the owner of the source that events which were sent to it
 	// were refused. It never blocks.
-	EventsRefused(src *schedule.Source, refusal error)
+	EventsRefused(src *schedule.Spec, refusal error)
 	// Objects are the calls of watching sources; nil: sources cannot watch.
 	Objects() objects.API
 	// WatchChanged reports that the watch status of the source has changed. It never
 	// blocks.
-	WatchChanged(src *schedule.Source)
+	WatchChanged(src *schedule.Spec)
 	// Refused is how many sources are not in force, or not as they are now, because there is
 	// no memory for them.
 	Refused() int64
@@ -70,7 +70,7 @@ type Settings struct {
 type Registry interface {
 	// SetSource puts a source in force, also a new one. Without a sink it is
 	// suspended. After an error it is called again.
-	SetSource(src *schedule.Source) error
+	SetSource(src *schedule.Spec) error
 	// RemoveSource purges a source and its schedules for good; a source that does
 	// not exist is no error. After an error it is called again.
 	RemoveSource(uid string) error

@@ -28,7 +28,7 @@ type Cut struct {
 
 // ReadFile reads the sources of a file, in its order, with their limits cut to
 // the ceilings, and what was cut. The error names everything that is wrong with it.
-func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
+func ReadFile(path string, config *ceilings.Config) ([]*schedule.Spec, []Cut, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sources: opening the file: %w", err)
@@ -46,12 +46,12 @@ func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, 
 
 // Parse reads the sources of a file's content; name stands for the file in
 // errors.
-func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, error) {
+func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Spec, error) {
 	all, _, err := parse(name, data, config)
 	return all, err
 }
 
-func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
+func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Spec, []Cut, error) {
 	if len(data) > MaxFileBytes {
 		return nil, nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
 	}
@@ -74,7 +74,7 @@ func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Sourc
 type parser struct {
 	file          string
 	ceilings      *ceilings.Config
-	sources       []*schedule.Source
+	sources       []*schedule.Spec
 	cuts          []Cut
 	list          bool              // it has a List, maybe an empty one
 	byUID, byPath map[string]string // where it was seen first

@@ -29,8 +29,8 @@ func indent(lines string) string {
 }
 
 // defaults is what manifestOf(name, "") comes to.
-func defaults(name string) *schedule.Source {
-	return &schedule.Source{
+func defaults(name string) *schedule.Spec {
+	return &schedule.Spec{
 		UID: "default/" + name, Namespace: "default", Name: name,
 		Sink: schedule.Target{URL: "http://sink.example"},
 		Delivery: schedule.Delivery{
@@ -42,9 +42,9 @@ func defaults(name string) *schedule.Source {
 	}
 }
 
-func fullExample() *schedule.Source {
+func fullExample() *schedule.Spec {
 	retry, max := 20, 5*time.Minute
-	return &schedule.Source{
+	return &schedule.Spec{
 		UID: "ops/git-repos", Namespace: "ops", Name: "git-repos",
 		Sink:       schedule.Target{URL: "https://git-repo-operator.example:8443/run"},
 		DeadLetter: &schedule.Target{URL: "http://dead-letters.example"},
@@ -67,7 +67,7 @@ func TestFile_ReadsTheExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]*schedule.Source{fullExample()}, got); diff != "" {
+	if diff := cmp.Diff([]*schedule.Spec{fullExample()}, got); diff != "" {
 		t.Errorf("sources (-want +got):\n%s", diff)
 	}
 }
@@ -90,7 +90,7 @@ func TestFile_ReadsJSON(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff([]*schedule.Source{fullExample()}, got); diff != "" {
+		if diff := cmp.Diff([]*schedule.Spec{fullExample()}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -143,47 +143,47 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		spec string
-		set  func(*schedule.Source)
+		set  func(*schedule.Spec)
 	}{
-		{"", func(*schedule.Source) {}},
-		{"delivery: {}\ningest: {}\nlimits: {}\nceOverrides: {}\n", func(*schedule.Source) {}},
-		{"delivery: null\ndelay: null", func(*schedule.Source) {}},
-		{"delivery: {retry: 0}", func(s *schedule.Source) { s.Delivery.Retry = new(int) }},
-		{"delivery: {backoffPolicy: linear}", func(s *schedule.Source) { s.Delivery.Linear = true }},
-		{"delivery: {backoffPolicy: exponential}", func(*schedule.Source) {}},
-		{"delivery: {backoffDelay: PT0.2S}", func(s *schedule.Source) { s.Delivery.BackoffDelay = 200 * time.Millisecond }},
-		{"delivery: {timeout: P1DT1H}", func(s *schedule.Source) { s.Delivery.Timeout = 25 * time.Hour }},
-		{"delivery: {retryAfterMax: PT0S}", func(s *schedule.Source) { s.Delivery.RetryAfterMax = new(time.Duration) }},
-		{"delivery: {format: json}", func(s *schedule.Source) { s.Delivery.Structured = true }},
-		{"delivery: {format: binary}", func(*schedule.Source) {}},
-		{"delivery: {deadLetterSink: {uri: 'https://[::1]:9/x?y=z'}}", func(s *schedule.Source) {
+		{"", func(*schedule.Spec) {}},
+		{"delivery: {}\ningest: {}\nlimits: {}\nceOverrides: {}\n", func(*schedule.Spec) {}},
+		{"delivery: null\ndelay: null", func(*schedule.Spec) {}},
+		{"delivery: {retry: 0}", func(s *schedule.Spec) { s.Delivery.Retry = new(int) }},
+		{"delivery: {backoffPolicy: linear}", func(s *schedule.Spec) { s.Delivery.Linear = true }},
+		{"delivery: {backoffPolicy: exponential}", func(*schedule.Spec) {}},
+		{"delivery: {backoffDelay: PT0.2S}", func(s *schedule.Spec) { s.Delivery.BackoffDelay = 200 * time.Millisecond }},
+		{"delivery: {timeout: P1DT1H}", func(s *schedule.Spec) { s.Delivery.Timeout = 25 * time.Hour }},
+		{"delivery: {retryAfterMax: PT0S}", func(s *schedule.Spec) { s.Delivery.RetryAfterMax = new(time.Duration) }},
+		{"delivery: {format: json}", func(s *schedule.Spec) { s.Delivery.Structured = true }},
+		{"delivery: {format: binary}", func(*schedule.Spec) {}},
+		{"delivery: {deadLetterSink: {uri: 'https://[::1]:9/x?y=z'}}", func(s *schedule.Spec) {
 			s.DeadLetter = &schedule.Target{URL: "https://[::1]:9/x?y=z"}
 		}},
-		{"delay: 5m30s", func(s *schedule.Source) { s.Delay = 330 * time.Second }},
-		{"delay: PT5M30S", func(s *schedule.Source) { s.Delay = 330 * time.Second }},
-		{"delay: 0.1ns", func(s *schedule.Source) { s.Delay = 1 }},
-		{"maxInterval: P36525D", func(s *schedule.Source) { s.MaxInterval = schedule.MaxDuration }},
-		{"conflictPolicy: latest", func(s *schedule.Source) { s.Policy = schedule.Latest }},
-		{"ingest: {conflictPolicy: keep}", func(s *schedule.Source) { s.IngestPolicy = schedule.Keep }},
-		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Source) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
-		{"ingest: {policies: []}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{} }},
-		{"ingest: {policies: [latest, fail]}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
-		{"deadLetters: {keep: 0}", func(s *schedule.Source) { s.Letters.Keep = 0 }},
-		{"deadLetters: {maxAge: P1D}", func(s *schedule.Source) { s.Letters.MaxAge = 24 * time.Hour }},
-		{"warmUp: 3s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second }},
-		{"jitter: 0.25", func(s *schedule.Source) { s.Jitter = 0.25 }},
-		{"ingest: {maxDelay: PT1H}", func(s *schedule.Source) { s.IngestMaxDelay = time.Hour }},
-		{"ingest: {authentication: required}", func(s *schedule.Source) { s.EventsNeedToken = true }},
-		{"ingest: {authentication: cluster}", func(*schedule.Source) {}},
-		{"access: rbac", func(s *schedule.Source) { s.RBACOnly = true }},
-		{"audit: true", func(s *schedule.Source) { s.Audit = true }},
-		{"limits: {maxBytes: 10Gi}", func(s *schedule.Source) { s.MaxBytes = 10 << 30 }},
-		{"limits: {maxBytes: 4096}", func(s *schedule.Source) { s.MaxBytes = 4096 }},
-		{"limits: {maxInFlight: 1}", func(s *schedule.Source) { s.MaxInFlight = 1 }},
-		{"limits: {maxPerSecond: 7}", func(s *schedule.Source) { s.MaxPerSecond = 7 }},
-		{"limits: {maxPending: 5000000000}", func(s *schedule.Source) { s.MaxPending = 5000000000 }},
-		{"suspend: true", func(s *schedule.Source) { s.Suspend = true }},
-		{"ceOverrides: {extensions: {a: b, c: ''}}", func(s *schedule.Source) { s.Extensions = map[string]string{"a": "b", "c": ""} }},
+		{"delay: 5m30s", func(s *schedule.Spec) { s.Delay = 330 * time.Second }},
+		{"delay: PT5M30S", func(s *schedule.Spec) { s.Delay = 330 * time.Second }},
+		{"delay: 0.1ns", func(s *schedule.Spec) { s.Delay = 1 }},
+		{"maxInterval: P36525D", func(s *schedule.Spec) { s.MaxInterval = schedule.MaxDuration }},
+		{"conflictPolicy: latest", func(s *schedule.Spec) { s.Policy = schedule.Latest }},
+		{"ingest: {conflictPolicy: keep}", func(s *schedule.Spec) { s.IngestPolicy = schedule.Keep }},
+		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Spec) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
+		{"ingest: {policies: []}", func(s *schedule.Spec) { s.IngestPolicies = []schedule.Policy{} }},
+		{"ingest: {policies: [latest, fail]}", func(s *schedule.Spec) { s.IngestPolicies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
+		{"deadLetters: {keep: 0}", func(s *schedule.Spec) { s.Letters.Keep = 0 }},
+		{"deadLetters: {maxAge: P1D}", func(s *schedule.Spec) { s.Letters.MaxAge = 24 * time.Hour }},
+		{"warmUp: 3s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second }},
+		{"jitter: 0.25", func(s *schedule.Spec) { s.Jitter = 0.25 }},
+		{"ingest: {maxDelay: PT1H}", func(s *schedule.Spec) { s.IngestMaxDelay = time.Hour }},
+		{"ingest: {authentication: required}", func(s *schedule.Spec) { s.EventsNeedToken = true }},
+		{"ingest: {authentication: cluster}", func(*schedule.Spec) {}},
+		{"access: rbac", func(s *schedule.Spec) { s.RBACOnly = true }},
+		{"audit: true", func(s *schedule.Spec) { s.Audit = true }},
+		{"limits: {maxBytes: 10Gi}", func(s *schedule.Spec) { s.MaxBytes = 10 << 30 }},
+		{"limits: {maxBytes: 4096}", func(s *schedule.Spec) { s.MaxBytes = 4096 }},
+		{"limits: {maxInFlight: 1}", func(s *schedule.Spec) { s.MaxInFlight = 1 }},
+		{"limits: {maxPerSecond: 7}", func(s *schedule.Spec) { s.MaxPerSecond = 7 }},
+		{"limits: {maxPending: 5000000000}", func(s *schedule.Spec) { s.MaxPending = 5000000000 }},
+		{"suspend: true", func(s *schedule.Spec) { s.Suspend = true }},
+		{"ceOverrides: {extensions: {a: b, c: ''}}", func(s *schedule.Spec) { s.Extensions = map[string]string{"a": "b", "c": ""} }},
 	} {
 		t.Run(c.spec, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +193,7 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 			}
 			want := defaults("a")
 			c.set(want)
-			if diff := cmp.Diff([]*schedule.Source{want}, got); diff != "" {
+			if diff := cmp.Diff([]*schedule.Spec{want}, got); diff != "" {
 				t.Errorf("source (-want +got):\n%s", diff)
 			}
 		})

@@ -138,7 +138,7 @@ func benchmarkList(b *testing.B, n int) {
 }
 
 // restarted is the memory in use after a start that goes on watching.
-func restarted(b *testing.B, dir string, src *schedule.Source) uint64 {
+func restarted(b *testing.B, dir string, src *schedule.Spec) uint64 {
 	before := inUse()
 	db, err := store.Open(store.Options{Dir: dir})
 	if err != nil {

@@ -32,7 +32,7 @@ func TestBurst_IsBatched(t *testing.T) {
 
 // A source over its quota waits, alone, and loses nothing.
 func TestQuota_BlocksAndLosesNothing(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.MaxPending = 5
 		return src
@@ -48,16 +48,16 @@ func TestQuota_BlocksAndLosesNothing(t *testing.T) {
 		if len(w.warned) == 0 || !strings.Contains(w.warned[0], "limits.maxPending") {
 			t.Errorf("warnings %q", w.warned)
 		}
-		w.change(func(src *schedule.Source) { src.MaxPending = 100 })
+		w.change(func(src *schedule.Spec) { src.MaxPending = 100 })
 		if got := w.settle(10 * time.Minute); len(got) != 7 {
 			t.Errorf("then %q, want 7 more", keys(got))
 		}
-		w.change(func(src *schedule.Source) { src.MaxPending = 12 })
+		w.change(func(src *schedule.Spec) { src.MaxPending = 12 })
 		w.api.put("Website", "ops/00", true)
 		w.api.put("Website", "ops/new", true)
 		w.api.put("Website", "ops/01", true)
 		w.want("what is before the refused one", time.Minute, "update Website/ops/00")
-		w.change(func(src *schedule.Source) { src.MaxPending = 13 })
+		w.change(func(src *schedule.Spec) { src.MaxPending = 13 })
 		w.want("the rest, once", 10*time.Minute, "add Website/ops/new", "update Website/ops/01")
 	})
 }
@@ -88,7 +88,7 @@ func TestSuspended_ClosesItsWatches(t *testing.T) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
-		w.change(func(src *schedule.Source) { src.Suspend = true })
+		w.change(func(src *schedule.Spec) { src.Suspend = true })
 		w.api.put("Website", "ops/a", true)
 		w.want("suspended for a moment", time.Minute, "update Website/ops/a")
 		w.settle(5 * time.Minute)
@@ -103,7 +103,7 @@ func TestSuspended_ClosesItsWatches(t *testing.T) {
 		if w.api.lists != lists || w.api.watches != watches {
 			t.Error("the API server was called")
 		}
-		w.change(func(src *schedule.Source) { src.Suspend = false })
+		w.change(func(src *schedule.Spec) { src.Suspend = false })
 		w.want("resumed", time.Minute, "update Website/ops/a")
 		if w.api.lists != lists+1 {
 			t.Errorf("%d lists", w.api.lists-lists)
@@ -114,7 +114,7 @@ func TestSuspended_ClosesItsWatches(t *testing.T) {
 // A resync of more objects than the quota of the source wakes each of them once, as
 // keys end.
 func TestResync_QuotaRepeatsNothing(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.ResyncOnRevision = true
 		src.Watch.Revision, src.MaxPending = "r1", 10
@@ -138,7 +138,7 @@ func TestResync_QuotaRepeatsNothing(t *testing.T) {
 		}
 		w.start()
 		deliver()
-		w.change(func(src *schedule.Source) { src.Watch.Revision = "r2" })
+		w.change(func(src *schedule.Spec) { src.Watch.Revision = "r2" })
 		runs := deliver()
 		for key, times := range runs {
 			if times != 1 {
@@ -154,7 +154,7 @@ func TestResync_QuotaRepeatsNothing(t *testing.T) {
 // A new revision of the sink schedules every object once; the first one does not, nor
 // does a restart.
 func TestResync_OnRevision(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.ResyncOnRevision = true
 		src.Watch.Resources = append(src.Watch.Resources, schedule.WatchResource{
@@ -173,7 +173,7 @@ func TestResync_OnRevision(t *testing.T) {
 		w.start()
 		w.settle(time.Minute)
 		revision := func(name string) {
-			w.change(func(src *schedule.Source) { src.Watch.Revision = name })
+			w.change(func(src *schedule.Spec) { src.Watch.Revision = name })
 		}
 		revision("r1")
 		w.want("the first revision", time.Minute)

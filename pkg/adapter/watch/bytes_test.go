@@ -15,7 +15,7 @@ import (
 // The bytes follow the marks: objects that come, change their keys and go, resources that are
 // watched no longer, and the end of all watching.
 func TestBytes_FollowTheMarks(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata},
 			schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata})
 	}, func(t *testing.T, w *world) {
@@ -58,7 +58,7 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 		w.api.remove("Website", "ops/4")
 		w.api.compact()
 		step("a deletion that a list finds", 10*time.Minute, less)
-		w.change(func(src *schedule.Source) { src.Watch.Resources = src.Watch.Resources[:1] })
+		w.change(func(src *schedule.Spec) { src.Watch.Resources = src.Watch.Resources[:1] })
 		step("a resource less", time.Minute, less)
 		w.stop()
 		without := *w.src
@@ -75,7 +75,7 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 // Watches of two namespaces, whose objects change their keys at the same time, share the row
 // of their bytes: after a restart it has both.
 func TestBytes_OfTwoWatchesAtOnce(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src
@@ -165,7 +165,7 @@ func TestBytes_CountWithoutMarksGoes(t *testing.T) {
 // A source whose objects are more than max-bytes lets it remember says so, and reports the
 // rest once the administrator allows more.
 func TestBytes_QuotaIsInTheStatus(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Ceilings.MaxBytes = 6000
 		return src
@@ -194,19 +194,19 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 		if !slices.ContainsFunc(w.warned, func(s string) bool { return strings.Contains(s, "max-bytes in config-reschedule") }) {
 			t.Errorf("warnings %q", w.warned)
 		}
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 1 << 20 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 1 << 20 })
 		w.settle(10 * time.Minute)
 		says(schedule.WatchTrue)
 		if objects := w.status().Objects; objects != n {
 			t.Errorf("%d objects, want %d", objects, n)
 		}
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 1000 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 1000 })
 		put(n, n+1)
 		w.settle(5 * time.Second)
 		says(schedule.WatchTrue) // it may pass
 		w.settle(time.Minute)
 		says(schedule.WatchFalse)
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 0 })
 		w.settle(2 * time.Minute)
 		says(schedule.WatchTrue)
 	})
@@ -215,7 +215,7 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 // A quota stays in the status until what was refused is stored: a watch that is opened again waits before
 // it reads the refused change anew, and said then that all was well.
 func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Ceilings.MaxBytes = 1000
 		return src
@@ -232,7 +232,7 @@ func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
 			}
 			w.settle(time.Second)
 		}
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 0 })
 		w.settle(10 * time.Minute)
 		if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 20 {
 			t.Errorf("without a quota: %+v", s)
@@ -245,7 +245,7 @@ func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
 func TestBytes_DeletionsFreeSpace(t *testing.T) {
 	for name, before := range map[string]int{"in the first list": 400, "in the watch": 100} {
 		t.Run(name, func(t *testing.T) {
-			run(t, func() *schedule.Source {
+			run(t, func() *schedule.Spec {
 				src := own()
 				src.Ceilings.MaxBytes = 30_000
 				return src
@@ -293,7 +293,7 @@ func TestBytes_DeletionsFreeSpace(t *testing.T) {
 // Deletions free bytes again and again. After the list that found the first ones the watch stood still at
 // the next object that did not fit, and hid the deletions behind it for as long as its version lived.
 func TestBytes_DeletionsFreeSpaceAgain(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Ceilings.MaxBytes = 30_000
 		return src
@@ -338,7 +338,7 @@ func TestBytes_DeletionsFreeSpaceAgain(t *testing.T) {
 // A change that is refused while other namespaces are selected is read again. Its watch, which ended for
 // them, went on behind it.
 func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src
@@ -346,7 +346,7 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 		w.api.put("Namespace", "n1", true, team("a"))
 		w.start()
 		w.settle(time.Minute)
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 10 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 10 })
 		w.mu.Lock()
 		w.s.before = func() {
 			w.mu.Lock()
@@ -358,14 +358,14 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 		w.mu.Unlock()
 		w.api.put("Website", "n1/a", true)
 		w.want("over the ceiling", time.Minute)
-		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.change(func(src *schedule.Spec) { src.Ceilings.MaxBytes = 0 })
 		w.want("no ceiling", 10*time.Minute, "add Website/n1/a")
 	})
 }
 
 // A tenant whose marks are large is refused, and its neighbour is not.
 func TestBytes_NeighbourIsNotRefused(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
 		src.Ceilings.MaxBytes = 200_000
 		return src

@@ -131,7 +131,7 @@ type reference struct {
 
 // ownEvent is the event of a change of the object itself, as ApiServerSource sends it
 // in Reference mode.
-func ownEvent(src *schedule.Source, r objects.Resource, s *observed, v verb) *schedule.Event {
+func ownEvent(src *schedule.Spec, r objects.Resource, s *observed, v verb) *schedule.Event {
 	namespace, name := namespaceOf(s.path), s.path[strings.LastIndexByte(s.path, '/')+1:]
 	data, err := json.Marshal(reference{
 		Kind: r.Kind, Namespace: namespace, Name: name, UID: s.uid, APIVersion: r.APIVersion(), ResourceVersion: s.version,

@@ -37,7 +37,7 @@ func TestHistory_EveryChangeAndNoOther(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				src := []func() *schedule.Source{own, everywhere, labelled}[seed%3]
+				src := []func() *schedule.Spec{own, everywhere, labelled}[seed%3]
 				h := &history{world: newWorld(t, src()), r: rand.New(rand.NewPCG(seed, 1)), wasIn: map[string]bool{}}
 				defer h.stop()
 				h.play()

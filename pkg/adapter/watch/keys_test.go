@@ -15,7 +15,7 @@ func ownerOf(apiVersion, kind, name string) any {
 	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": name, "uid": "uid-of-" + name}
 }
 
-func owns() *schedule.Source {
+func owns() *schedule.Spec {
 	return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny})
 }
 
@@ -77,7 +77,7 @@ func TestOwner_FoundWithoutATurn(t *testing.T) {
 
 // A kind of owners that is made later is found without a restart.
 func TestOwner_KindComesLater(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
 	}, func(t *testing.T, w *world) {
 		delete(w.api.kinds, "Node")
@@ -166,7 +166,7 @@ func TestOwner_UnusableUID(t *testing.T) {
 
 // The key of an owner without a namespace has none.
 func TestOwner_WithoutNamespace(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
 	}, func(t *testing.T, w *world) {
 		w.start()
@@ -179,14 +179,14 @@ func TestOwner_WithoutNamespace(t *testing.T) {
 // An expression yields keys; an error schedules nothing and warns at most once a
 // minute.
 func TestKey_Expression(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Version: "v1", Kind: "Node", Changes: schedule.ChangesAny,
 			Key: "object.metadata.labels['sites'].split(',').map(s, s == '' ? '' : object.kind + 'Site/' + s)"})
 	}, func(t *testing.T, w *world) {
 		w.start()
 		w.settle(time.Minute)
 		if s := w.status(); s.Reason == schedule.WatchInvalidKey {
-			w.change(func(src *schedule.Source) {
+			w.change(func(src *schedule.Spec) {
 				src.Watch.Resources[0].Key = "'sites' in object.metadata.labels ? ['NodeSite/' + object.metadata.labels['sites']] : ['']"
 			})
 			w.settle(time.Minute)
@@ -215,7 +215,7 @@ func TestKey_Expression(t *testing.T) {
 
 // A key that does not compile is reported, and the other resources are watched.
 func TestKey_DoesNotCompile(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.Resources = append(src.Watch.Resources, schedule.WatchResource{Version: "v1", Kind: "Node", Key: "object.("})
 		return src

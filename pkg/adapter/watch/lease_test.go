@@ -24,7 +24,7 @@ func (l *lease) Level() int                { return store.Level() }
 // Neither a resync nor a watch ends when the lease of the shard does, although all keys wait
 // already: the lease may come back, and nothing would begin them again in the same tenure.
 func TestWatch_OutlivesALease(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.ResyncOnRevision, src.Watch.Revision = true, "r1"
 		return src
@@ -37,7 +37,7 @@ func TestWatch_OutlivesALease(t *testing.T) {
 		w.settle(time.Minute)
 		for i := range 6 {
 			w.lease.over.Store(i%2 == 0)
-			w.change(func(src *schedule.Source) { src.Watch.Revision = fmt.Sprint("r", i+2) })
+			w.change(func(src *schedule.Spec) { src.Watch.Revision = fmt.Sprint("r", i+2) })
 			w.want("a revision", time.Minute, "Website/ops/a", "Website/ops/b", "Website/ops/c")
 			w.api.put("Website", "ops/a", true)
 			w.want("a change", time.Minute, "update Website/ops/a")

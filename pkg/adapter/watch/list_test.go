@@ -99,7 +99,7 @@ func TestOutage_LongOneIsNoLongWait(t *testing.T) {
 // A namespace that is selected during an outage is watched soon after it. The watch of namespaces waited for up
 // to five minutes, and once more when its version had expired.
 func TestOutage_NamespacesAreFoundSoon(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		src := own()
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src

@@ -23,7 +23,7 @@ type Config struct {
 	API objects.API // required
 	Log *slog.Logger
 	// Warn notifies the owner of a source. It must not block.
-	Warn func(src *schedule.Source, reason, message string)
+	Warn func(src *schedule.Spec, reason, message string)
 	// Changed is called when the status of a source has changed, except for the number
 	// of its objects. It must not block.
 	Changed func(uid string)
@@ -71,7 +71,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Warn == nil {
-		cfg.Warn = func(*schedule.Source, string, string) {}
+		cfg.Warn = func(*schedule.Spec, string, string) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(string) {}
@@ -92,7 +92,7 @@ func New(cfg Config) (*Manager, error) {
 
 // Set gives a source new settings, also a new source. It does not block. A source that
 // does not watch any more loses its marks, and nothing is scheduled.
-func (m *Manager) Set(src *schedule.Source, q Queue) {
+func (m *Manager) Set(src *schedule.Spec, q Queue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {

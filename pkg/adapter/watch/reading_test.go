@@ -21,7 +21,7 @@ func TestReading_FewAtOnceAndFair(t *testing.T) {
 		}
 		defer m.Close()
 		reads := func(namespace string) (began chan struct{}, r *reading) {
-			s := newSource(m, &schedule.Source{UID: namespace, Namespace: namespace, Name: "x"}, nil)
+			s := newSource(m, &schedule.Spec{UID: namespace, Namespace: namespace, Name: "x"}, nil)
 			began, r = make(chan struct{}), &reading{}
 			go func() {
 				if err := r.begin(t.Context(), s, nil); err == nil {
@@ -87,7 +87,7 @@ func TestReading_LongOnePassesItOn(t *testing.T) {
 		}
 		defer m.Close()
 		m.reading = turns.NewN(1, 0)
-		s := newSource(m, &schedule.Source{UID: "a", Namespace: "a", Name: "x"}, nil)
+		s := newSource(m, &schedule.Spec{UID: "a", Namespace: "a", Name: "x"}, nil)
 		stored := 0
 		store := func() error { stored++; return nil }
 		var long, other reading
@@ -145,7 +145,7 @@ func TestReading_IdleWatchHasNoTurn(t *testing.T) {
 // Expressions are evaluated at the turn of their source: thousands of watches evaluated one
 // change at once.
 func TestEvaluate_InTurn(t *testing.T) {
-	run(t, func() *schedule.Source {
+	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Key: "object.metadata.name", Changes: schedule.ChangesAny})
 	}, func(t *testing.T, w *world) {
 		w.start()

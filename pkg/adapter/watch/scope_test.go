@@ -10,13 +10,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-func everywhere() *schedule.Source {
+func everywhere() *schedule.Spec {
 	src := sourceOf()
 	src.Watch.OwnNamespace = false
 	return src
 }
 
-func labelled() *schedule.Source {
+func labelled() *schedule.Spec {
 	src := everywhere()
 	src.Watch.Namespaces = "team=a"
 	return src
@@ -38,7 +38,7 @@ func TestScope_NarrowAndWiden(t *testing.T) {
 		if w.api.open != 1 {
 			t.Errorf("%d watches are open", w.api.open)
 		}
-		w.change(func(src *schedule.Source) { src.Watch.OwnNamespace = true })
+		w.change(func(src *schedule.Spec) { src.Watch.OwnNamespace = true })
 		w.want("narrowed", time.Minute)
 		w.api.put("Website", "a/1", true)
 		w.api.put("Website", "ops/1", true)
@@ -51,12 +51,12 @@ func TestScope_NarrowAndWiden(t *testing.T) {
 		w.api.compact()
 		w.start()
 		w.want("found after a restart", time.Minute, "update Website/ops/2")
-		w.change(func(src *schedule.Source) { src.Watch.OwnNamespace = false })
+		w.change(func(src *schedule.Spec) { src.Watch.OwnNamespace = false })
 		wakes := w.want("widened", time.Minute, "add Website/a/1", "add Website/z/1")
 		for _, k := range wakes {
 			t.Logf("%s after %s", k.key, k.delay)
 		}
-		w.change(func(src *schedule.Source) { src.Watch.Resources[0].Selector = "team=a" })
+		w.change(func(src *schedule.Spec) { src.Watch.Resources[0].Selector = "team=a" })
 		w.want("another selector", time.Minute)
 		if marks := w.marks(); len(marks) != 0 {
 			t.Errorf("marks %q", marks)
@@ -75,12 +75,12 @@ func TestScope_Removed(t *testing.T) {
 		w.start()
 		w.settle(time.Minute)
 		watch := w.src.Watch
-		w.change(func(src *schedule.Source) { src.Watch = nil })
+		w.change(func(src *schedule.Spec) { src.Watch = nil })
 		w.want("removed", time.Minute)
 		if states, err := w.s.WatchStates(); len(states) > 0 || err != nil {
 			t.Errorf("states %v, %v", states, err)
 		}
-		w.change(func(src *schedule.Source) { src.Watch = watch })
+		w.change(func(src *schedule.Spec) { src.Watch = watch })
 		w.want("again", time.Minute, "add Website/ops/a")
 	})
 }
@@ -216,7 +216,7 @@ func TestScope_ManyChangesBeginFewWatches(t *testing.T) {
 		w.want("first start", time.Minute, "add Website/ops/1")
 		const changes, apart = 200, 10 * time.Millisecond // two seconds
 		for i := range changes {
-			w.change(func(src *schedule.Source) { src.Watch.Resources[0].Key = fmt.Sprintf("'key-%d'", i) })
+			w.change(func(src *schedule.Spec) { src.Watch.Resources[0].Key = fmt.Sprintf("'key-%d'", i) })
 			w.settle(apart)
 		}
 		last, wakes := fmt.Sprintf("key-%d", changes-1), w.settle(time.Minute)

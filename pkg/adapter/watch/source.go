@@ -32,7 +32,7 @@ type source struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	settings atomic.Pointer[schedule.Source]
+	settings atomic.Pointer[schedule.Spec]
 	changed  chan struct{} // has a value after a change of the settings
 	revised  chan struct{} // the same, for the resync
 
@@ -54,14 +54,14 @@ type source struct {
 	publication sync.Mutex
 }
 
-func newSource(m *Manager, src *schedule.Source, q Queue) *source {
+func newSource(m *Manager, src *schedule.Spec, q Queue) *source {
 	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	s.settings.Store(src)
 	return s
 }
 
-func (s *source) set(src *schedule.Source) {
+func (s *source) set(src *schedule.Spec) {
 	s.settings.Store(src)
 	for _, c := range [...]chan struct{}{s.changed, s.revised} {
 		select {
@@ -97,7 +97,7 @@ func (s *source) run() {
 }
 
 // wait returns when the watches must begin anew, or end.
-func (s *source) wait(served *schedule.Source, paused bool, suspended *time.Time) {
+func (s *source) wait(served *schedule.Spec, paused bool, suspended *time.Time) {
 	for {
 		now := s.settings.Load()
 		if !now.Suspend {
@@ -138,7 +138,7 @@ func sameWatch(a, b *schedule.Watch) bool {
 }
 
 // serve watches until ctx ends.
-func (s *source) serve(ctx context.Context, src *schedule.Source) {
+func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 	var resources []*resource
 	for failures := 1; ; failures++ {
 		var err error

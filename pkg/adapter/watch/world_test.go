@@ -28,7 +28,7 @@ type world struct {
 	t   testing.TB
 	api *server
 	fs  *vfs.MemFS
-	src *schedule.Source
+	src *schedule.Spec
 
 	lease *lease // nil: a single adapter's store
 	db    *store.DB
@@ -146,18 +146,18 @@ func (s *taped) RemoveWatch(watch uint64) error {
 }
 
 // sourceOf watches websites in its own namespace.
-func sourceOf(resources ...schedule.WatchResource) *schedule.Source {
+func sourceOf(resources ...schedule.WatchResource) *schedule.Spec {
 	if len(resources) == 0 {
 		resources = []schedule.WatchResource{{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata}}
 	}
-	return &schedule.Source{
+	return &schedule.Spec{
 		UID: "6b1f6d6e-4f0c-4c5e-9a53-000000000001", Namespace: "ops", Name: "websites", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
 		MaxPending: 1_000_000, MaxInFlight: 1,
 		Watch: &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: 10 * time.Minute, Generation: 1, Since: time.Now()},
 	}
 }
 
-func newWorld(t testing.TB, src *schedule.Source) *world {
+func newWorld(t testing.TB, src *schedule.Spec) *world {
 	w := &world{t: t, api: newServer(), fs: vfs.NewCrashableMem(), src: src}
 	return w
 }
@@ -184,7 +184,7 @@ func (w *world) start() *world {
 		w.t.Fatal(err)
 	}
 	w.s = &taped{Source: s, w: w}
-	w.m, err = New(Config{API: w.api, Meter: w.meter, Warn: func(_ *schedule.Source, reason, message string) {
+	w.m, err = New(Config{API: w.api, Meter: w.meter, Warn: func(_ *schedule.Spec, reason, message string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.warned = append(w.warned, reason+": "+message)
@@ -204,7 +204,7 @@ func (w *world) start() *world {
 }
 
 // change gives the source other settings.
-func (w *world) change(f func(*schedule.Source)) {
+func (w *world) change(f func(*schedule.Spec)) {
 	src := *w.src
 	if src.Watch != nil {
 		watch := *src.Watch
@@ -321,7 +321,7 @@ func (w *world) sameBytes() {
 }
 
 // run runs a test in fake time.
-func run(t *testing.T, src func() *schedule.Source, test func(t *testing.T, w *world)) {
+func run(t *testing.T, src func() *schedule.Spec, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func run(t *testing.T, src func() *schedule.Source, test func(t *testing.T, w *w
 	})
 }
 
-func own() *schedule.Source { return sourceOf() }
+func own() *schedule.Spec { return sourceOf() }
 
 func denyAll(string, objects.Query) bool { return true }
 

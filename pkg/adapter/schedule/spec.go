@@ -15,9 +15,9 @@ const (
 	MaxBackoff = 1000 * time.Second
 )
 
-// Source is the settings of one RescheduleSource, resolved and with defaults. A
-// Source is immutable: a new one replaces it.
-type Source struct {
+// Spec is the settings of one RescheduleSource, resolved and with defaults. A
+// Spec is immutable: a new one replaces it.
+type Spec struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
 	// Group is the number of the group of adapters that has the source, or NoGroup. It has no
@@ -82,10 +82,10 @@ type Ceilings struct {
 
 // Path is the source's address below the host, "namespace/name"; both are DNS
 // names, so it needs no escaping.
-func (s *Source) Path() string { return s.Namespace + "/" + s.Name }
+func (s *Spec) Path() string { return s.Namespace + "/" + s.Name }
 
 // EventSource is the CloudEvents source attribute of the source's own events.
-func (s *Source) EventSource() string {
+func (s *Spec) EventSource() string {
 	return "/apis/sources.reschedule.dev/v1alpha1/namespaces/" + s.Namespace + "/reschedulesources/" + s.Name
 }
 
@@ -97,7 +97,7 @@ type Target struct {
 }
 
 // Secure reports whether a delivery of the source may use TLS.
-func (s *Source) Secure() bool {
+func (s *Spec) Secure() bool {
 	return s.Sink.secure() || s.DeadLetter != nil && s.DeadLetter.secure()
 }
 
