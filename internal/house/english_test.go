@@ -18,7 +18,7 @@ const (
 // worst is the phrases that CONTRIBUTING.md asks to avoid. A comment may break
 // one over two lines, and a name may end with a word.
 var worst = regexp.MustCompile(strings.ReplaceAll(
-	`(?i)\b(?:those (?:that|of)|that of|whoever|somebody|nobody|anybody|mended|(?:is|are) to be|ma(?:kes?|de) room)\b|[a-z](?-i:Whoever|Somebody|Nobody|Anybody)`, " ", `\s+(?:(?://|#|\*)\s*)?`))
+	`(?i)\b(?:those (?:that|of)|that of|the ones (?:that|of)|whoever|somebody|nobody|anybody|mended|(?:is|are) to be|ma(?:kes?|de) room)\b|[a-z](?-i:Whoever|Somebody|Nobody|Anybody)`, " ", `\s+(?:(?://|#|\*)\s*)?`))
 
 // The pages are in plain English: none has one of the worst phrases, also not over two lines.
 func TestMarkdown_PlainEnglish(t *testing.T) {

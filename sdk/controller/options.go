@@ -63,5 +63,6 @@ func WithReplicas() Option { return func(o *options) { o.replicas = true } }
 // WithListener serves on a listener instead of $PORT, and closes it at the end.
 func WithListener(l net.Listener) Option { return func(o *options) { o.listener = l } }
 
-// WithConcurrency is how many requests [Handler] reconciles at once, by default 1. A manager's controllers have MaxConcurrentReconciles.
+// WithConcurrency is how many requests [Handler] reconciles at once, by default 1. A
+// manager's controllers have MaxConcurrentReconciles.
 func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }

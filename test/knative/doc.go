@@ -14,6 +14,6 @@
 // by a flag. TestKnative_Auth has the cluster alone there, the others run beside its tests.
 //
 // One feature of oidc is left out, since it waits eleven minutes for a token to expire:
-// test/cluster and test/e2e have such tokens. Suites that want cert-manager (sinks with TLS by eventshub) are not among them; that
-// deliveries are encrypted is test/e2e's.
+// test/cluster and test/e2e have such tokens. Suites that require cert-manager (sinks with
+// TLS by eventshub) are left out too; test/e2e tests encrypted deliveries.
 package knative

@@ -29,6 +29,6 @@
 //
 // # What it leaves to others
 //
-// Which group has a source (sources), who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and
-// the addresses for callers (adapter).
+// Which group has a source (sources), who owns the shard (replica), the log (etcdlog,
+// through [Settings]), the state (store), and the addresses for callers (adapter).
 package group

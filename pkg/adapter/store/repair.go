@@ -43,9 +43,9 @@ type Repaired struct {
 
 // Repair repairs a data directory that no process has open. It writes all readable
 // records into a new store, whose index rows and counters follow from them as always,
-// and replaces the old store by it. It keeps the old files in a directory aside. It needs disk space for the copy. A directory that Verify finds
-// clean stays as it is. A repair that is cut off has changed nothing, or is ended
-// by the next Open or Repair.
+// and replaces the old store by it. It keeps the old files in a directory aside. It
+// needs disk space for the copy. A directory that Verify finds clean stays as it is. A
+// repair that is cut off has changed nothing, or is ended by the next Open or Repair.
 func Repair(o Options) (r Repaired, err error) {
 	fs := o.fs()
 	if _, err := fs.Stat(o.Dir); err != nil {

@@ -52,8 +52,8 @@ type Manager struct {
 	streams  *budget.Budget // watches that may be open
 	vanished *budget.Budget // bytes of deletions that lists have found
 	late     lateGroups
-	// At their turn are the watches that read events, up to the batch that they make, and the
-	// ones that evaluate an expression: what they hold is bounded by the number of turns.
+	// A watch has a turn while it reads events, up to the batch that it makes, and while it
+	// evaluates an expression: what all watches hold is bounded by the number of turns.
 	reading, evaluating *turns.Turns
 	metrics             *metrics
 
