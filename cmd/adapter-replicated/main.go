@@ -20,7 +20,7 @@ type log struct{ *etcdlog.Server }
 func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 func main() {
-	command.Main(version, open, etcdlog.HasVotedOrAccepted)
+	command.Main(version, open, etcdlog.PromiseOf)
 }
 
 func open(o group.LogOptions) (group.Log, error) {

@@ -22,9 +22,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
-// Main runs the adapter until it ends. open and hasVotedOrAccepted are of the replicated log, as in
+// Main runs the adapter until it ends. open and promiseOf are of the replicated log, as in
 // group.Settings; nil: this program has none.
-func Main(version string, open func(group.LogOptions) (group.Log, error), hasVotedOrAccepted func(dataDir string) (bool, error)) {
+func Main(version string, open func(group.LogOptions) (group.Log, error), promiseOf group.PromiseOf) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
 		case "inspect", "verify", "repair", "migrate":
@@ -38,7 +38,7 @@ func Main(version string, open func(group.LogOptions) (group.Log, error), hasVot
 		}
 	}
 	turns.RaiseGOMAXPROCS()
-	if err := run(os.Args[1:], version, group.Settings{Open: open, HasVotedOrAccepted: hasVotedOrAccepted}); err != nil {
+	if err := run(os.Args[1:], version, group.Settings{Open: open, PromiseOf: promiseOf}); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}

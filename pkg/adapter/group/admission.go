@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -24,6 +25,9 @@ type admission struct {
 	Attempt string `json:"attempt,omitempty"`
 	// Asking: it waits for the answers that admit it, and has no log. Older programs never say so.
 	Asking bool `json:"asking,omitempty"`
+	// OwnVote: it has a log that had promised no more than a vote for itself when the process
+	// started, and has not joined. Older programs never say so.
+	OwnVote bool `json:"ownVote,omitempty"`
 	// Store is the history of its view, Applied how far it is: one that was restored or
 	// migrated has entries, and no log.
 	Store   string `json:"store,omitempty"`
@@ -55,6 +59,7 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
 		a.Attempt, a.Asking = *attempt, m.asking.Load()
 	} else {
+		a.OwnVote = m.ownVote.Load() && !a.Joined
 		shard := m.shard.Load()
 		if shard == nil {
 			unavailable(w, "this member has not opened its log yet")
@@ -88,10 +93,10 @@ func (m *Member) has(name string) (bool, error) {
 }
 
 // admit returns when this member may take part. A member with a log may at once, unless the
-// log has promised nothing to another member, as after a first start that was cut off. One without
-// asks both others: it is a new one if they are empty too. If they take part, or have a record of it,
-// it may have lost its disk and with it what it promised to them: it joins as another member in its
-// own place.
+// log has promised nothing, as after a first start that was cut off. One without asks both others:
+// it is a new one if they are empty too, or one is empty and the other has voted for itself alone.
+// If they take part, or have a record of it, it may have lost its disk and with it what it promised
+// to them: it joins as another member in its own place.
 func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	has, err := m.has("member")
 	joining, e := m.has("joining")
@@ -99,7 +104,8 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		return false, err
 	}
 	if has && !joining {
-		if hasVotedOrAccepted, err := m.cfg.HasVotedOrAccepted(m.cfg.DataDir); err != nil || hasVotedOrAccepted {
+		promise, err := m.cfg.PromiseOf(m.cfg.DataDir)
+		if m.ownVote.Store(promise == replica.OwnVote); err != nil || promise != replica.Nothing {
 			return false, err
 		}
 	}
@@ -207,8 +213,11 @@ const (
 //
 // A member takes part only with a majority, so one of the two others had a log then. Where it took part before both are
 // asked, and both ask, that log is lost.
+//
+// A member that has voted for itself alone has no majority without a member that asks. Once both others have a log,
+// they have a majority, and this member waits until they take part.
 func (m *Member) judge(answers, before map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
-	var known, copies, joined, tookPart, asking bool
+	var known, copies, joined, tookPart, asking, ownVote bool
 	var empty, waits []string
 	applied := m.view.Applied()
 	own, _ := m.view.History()
@@ -239,6 +248,8 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 			case a.Applied != applied:
 				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log and hold different data: start a new group with at most one directory that has data, or restore the same back-up into all three", name)
 			}
+		case a.OwnVote && (a.Applied == applied || applied == 0):
+			ownVote, copies = true, copies || a.Applied > 0 && applied == 0
 		case !a.Joined:
 			waits = append(waits, name)
 		case applied == 0 && a.Applied > 0:
@@ -251,6 +262,8 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 		return waiting, "", errLostMajority
 	case len(waits) > 0:
 		return waiting, strings.Join(waits, " and "), nil
+	case ownVote && len(empty) == 0: // both have a log, and so a majority
+		return waiting, all, nil
 	case joined && len(empty) > 0: // it takes part soon; or it asks, and was asked before the other one had its vote
 		return waiting, strings.Join(empty, " and "), nil
 	case known:

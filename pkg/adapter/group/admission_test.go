@@ -27,6 +27,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	t.Cleanup(func() { _ = m.Close() })
 	empty, full := admission{Attempt: "1"}, admission{Attempt: "1", Applied: 1, Store: "x"}
 	joined, asking := admission{Joined: true, Applied: 7, Store: "x"}, admission{Attempt: "1", Asking: true}
+	ownVote, fullVote, joining := admission{OwnVote: true}, admission{OwnVote: true, Applied: 1, Store: "x"}, admission{}
 	begun, left := admission{Joined: true}, admission{Attempt: "1", Asking: true, Applied: 7, Store: "x"}
 	for _, test := range []struct {
 		answers map[string]admission
@@ -48,6 +49,16 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"admitted": begun, "replaceable": begun}, replaceable, "the other members"},
 		// It may have joined with the vote of the member that was asking before.
 		{map[string]admission{"admitted": joined, "replaceable": asking}, waiting, "replaceable"},
+		// A member that has voted for itself alone has promised nothing to another one, and has no majority without one.
+		{map[string]admission{"admitted": ownVote, "replaceable": asking}, admitted, ""},
+		{map[string]admission{"admitted": ownVote, "replaceable": empty}, admitted, ""},
+		{map[string]admission{"admitted": fullVote, "replaceable": asking}, behind, "the other members"},
+		{map[string]admission{"admitted": ownVote, "replaceable": full}, behind, "the other members"},
+		{map[string]admission{"admitted": ownVote}, waiting, "replaceable"},
+		// Two with a log have a majority: they join without this member.
+		{map[string]admission{"admitted": ownVote, "replaceable": ownVote}, waiting, "the other members"},
+		{map[string]admission{"admitted": ownVote, "replaceable": joining}, waiting, "replaceable"},
+		{map[string]admission{"admitted": joining, "replaceable": asking}, waiting, "admitted"},
 		// It took part in the round before, and its log was removed, to begin a new group.
 		{map[string]admission{"admitted": left, "replaceable": asking}, behind, "the other members"},
 	} {

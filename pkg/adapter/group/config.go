@@ -22,6 +22,9 @@ import (
 // Peer is a member of a group, and the address of its log.
 type Peer struct{ Name, Address string }
 
+// PromiseOf returns what the log in a data directory may have promised to other members.
+type PromiseOf func(dataDir string) (replica.Promise, error)
+
 // Settings say which member of which group this one is.
 type Settings struct {
 	// Member is the name of this one, Peers are all: the first three are group 0, the next
@@ -37,9 +40,8 @@ type Settings struct {
 	TLSDir string
 	// Open starts the log; nil: this program has none.
 	Open func(LogOptions) (Log, error)
-	// HasVotedOrAccepted reports that the log in a data directory may have promised something to
-	// other members. One that has not is as good as none. Required with Open.
-	HasVotedOrAccepted func(dataDir string) (bool, error)
+	// PromiseOf is required with Open.
+	PromiseOf PromiseOf
 
 	// Check fills these in: the number of this member's group, and its members' addresses.
 	shard int

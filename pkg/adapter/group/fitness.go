@@ -18,7 +18,7 @@ type fitness string
 const (
 	unfit fitness = ""
 	// able: the clock is right, and disk space is not low. ample: also enough space to take over
-	// from a member whose disk is full.
+	// from a member whose disk is nearly full.
 	able  fitness = "able"
 	ample fitness = "ample"
 )

@@ -49,6 +49,7 @@ type Member struct {
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
 	asking       atomic.Bool                 // that attempt waits for the others' answers
+	ownVote      atomic.Bool                 // its log had promised a vote for itself alone, at the start
 	shard        atomic.Pointer[replica.Log] // once the log is open
 	api          atomic.Pointer[http.Handler]
 	cancel       context.CancelFunc

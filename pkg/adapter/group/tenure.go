@@ -125,7 +125,7 @@ func (t *tenure) purgeGone() error {
 	for _, s := range t.m.allSources() {
 		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {
 			t.m.cfg.Log.Error("this group has schedules of a source that is assigned to another group, where they are not delivered: "+
-				"put the number of the group back, or restore the back-up of this group", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "said", s.Group)
+				"put the number of the group back, or restore the back-up of this group", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "assigned", s.Group)
 		}
 		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })
 	}

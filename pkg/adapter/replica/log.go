@@ -101,3 +101,16 @@ type View interface {
 	// Flush returns once everything that was applied before is on disk.
 	Flush() error
 }
+
+// Promise is what a member's log has promised to other members.
+type Promise int
+
+const (
+	// Nothing: it has not voted. Such a log is as good as none.
+	Nothing Promise = iota
+	// OwnVote: it has voted for itself, and has accepted nothing. The first start was cut off
+	// before another member had voted, or that member has lost its disk.
+	OwnVote
+	// More: it has voted for another member, or has accepted something.
+	More
+)

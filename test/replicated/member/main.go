@@ -77,5 +77,5 @@ func main() {
 			return nil, err
 		}
 		return log{s, jumping(skew), silence}, nil
-	}, etcdlog.HasVotedOrAccepted)
+	}, etcdlog.PromiseOf)
 }

@@ -52,8 +52,8 @@ func TestEtcd_Conforms(t *testing.T) {
 	var closing atomic.Bool
 	for name := range peers {
 		dirs[name] = t.TempDir()
-		if hasVotedOrAccepted, err := etcdlog.HasVotedOrAccepted(dirs[name]); err != nil || hasVotedOrAccepted {
-			t.Errorf("an empty directory has promised something: %v", err)
+		if promise, err := etcdlog.PromiseOf(dirs[name]); err != nil || promise != replica.Nothing {
+			t.Errorf("an empty directory has promised something: %v, %v", promise, err)
 		}
 		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Connections: connections(), Log: slog.New(slog.DiscardHandler),
 			Stopped: func(err error) {
@@ -74,8 +74,8 @@ func TestEtcd_Conforms(t *testing.T) {
 	})
 	for name, s := range servers {
 		<-s.Ready()
-		if hasVotedOrAccepted, err := etcdlog.HasVotedOrAccepted(dirs[name]); err != nil || !hasVotedOrAccepted {
-			t.Errorf("%s takes part, and has promised nothing: %v", name, err)
+		if promise, err := etcdlog.PromiseOf(dirs[name]); err != nil || promise != replica.More {
+			t.Errorf("%s takes part, and has promised too little: %v, %v", name, promise, err)
 		}
 	}
 	shard := 0

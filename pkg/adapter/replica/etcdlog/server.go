@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
 // The settings of etcd. Entries of the log are counted, not measured: with etcd's defaults
@@ -277,19 +278,43 @@ func bindable(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// HasVotedOrAccepted reports that the member in the directory may have promised something to
-// other members: it has voted for one, or has accepted something from one. Every member begins in
-// term 1, in which no member leads.
-func HasVotedOrAccepted(dataDir string) (bool, error) {
+// begun is how many entries a log begins with: one for each member, in term 1, in which no
+// member leads.
+const begun = 3
+
+// PromiseOf returns what the member in the directory may have promised to other members.
+func PromiseOf(dataDir string) (replica.Promise, error) {
 	dir := filepath.Join(dataDir, "log", "member", "wal")
 	if !wal.Exist(dir) {
-		return false, nil
+		return replica.Nothing, nil
 	}
 	state, err := wal.Verify(nil, dir, walpb.Snapshot{})
 	if err != nil { // its beginning is gone, so it is old; etcd says what is wrong with it
-		return true, nil //nolint:nilerr // see above
+		return replica.More, nil //nolint:nilerr // see above
 	}
-	return state.Term > 1 || state.Vote != 0, nil
+	switch {
+	case state.Term <= 1 && state.Vote == 0:
+		return replica.Nothing, nil
+	case state.Commit > begun: // the entries of an old log would take memory
+		return replica.More, nil
+	}
+	w, err := wal.OpenForRead(zap.NewNop(), dir, walpb.Snapshot{})
+	if err != nil {
+		return replica.More, fmt.Errorf("etcdlog: %w", err)
+	}
+	defer w.Close()
+	metadata, _, entries, err := w.ReadAll()
+	if err != nil {
+		return replica.More, fmt.Errorf("etcdlog: %w", err)
+	}
+	var own etcdserverpb.Metadata
+	if err := own.Unmarshal(metadata); err != nil {
+		return replica.More, fmt.Errorf("etcdlog: %w", err)
+	}
+	if state.Vote == own.NodeID && len(entries) <= begun {
+		return replica.OwnVote, nil
+	}
+	return replica.More, nil
 }
 
 // Ready is closed once the member knows a leader and takes part.
