@@ -138,7 +138,7 @@ test-race-sdk:
 # The tests of test/operators verify the modules of its go.sum, which go test does not see:
 # they always run.
 test-modules:
-	$(STEP) "sdk, cli, examples, bundle" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller tools/olm; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli, examples, bundle" bash -ec 'for module in $(CHECKED) tools/olm; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-page:

@@ -23,15 +23,19 @@ var worst = regexp.MustCompile(strings.ReplaceAll(
 // The pages are in plain English: none has one of the worst phrases, also not over two lines.
 func TestMarkdown_PlainEnglish(t *testing.T) {
 	t.Parallel()
-	last := map[string]string{} // the line before, by page
+	type place struct {
+		page   string
+		number int
+	}
+	lines := map[place]string{}
 	eachPage(t, func(name string, number int, line string) {
-		text := last[name] + "\n" + line
+		text := lines[place{name, number - 1}] + "\n" + line
 		for _, at := range worst.FindAllStringIndex(text, -1) {
 			if at[1] > len(text)-len(line) {
 				t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, number, text[at[0]:at[1]])
 			}
 		}
-		last[name] = line
+		lines[place{name, number}] = line
 	})
 }
 
