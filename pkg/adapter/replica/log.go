@@ -106,11 +106,11 @@ type View interface {
 type Promise int
 
 const (
-	// Nothing: it has not voted. Such a log is as good as none.
+	// Nothing is the promise of a log that has not voted. Such a log is as good as none.
 	Nothing Promise = iota
-	// OwnVote: it has voted for itself, and has accepted nothing. The first start was cut off
-	// before another member had voted, or that member has lost its disk.
+	// OwnVote is a vote for itself alone: nothing was accepted. The first start was cut off before
+	// another member had voted, or that member has lost its disk.
 	OwnVote
-	// More: it has voted for another member, or has accepted something.
+	// More is a vote for another member, or something that was accepted.
 	More
 )

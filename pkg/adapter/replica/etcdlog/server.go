@@ -302,8 +302,8 @@ func PromiseOf(dataDir string) (replica.Promise, error) {
 	if err != nil {
 		return replica.More, fmt.Errorf("etcdlog: %w", err)
 	}
-	defer w.Close()
 	metadata, _, entries, err := w.ReadAll()
+	_ = w.Close() // ReadAll has closed the files, which is an error here
 	if err != nil {
 		return replica.More, fmt.Errorf("etcdlog: %w", err)
 	}
