@@ -1,6 +1,7 @@
 package replicated
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,38 +23,21 @@ func TestStart_OnlyOneHasVoted(t *testing.T) {
 	}
 	const voted = 1
 	own := filepath.Join(g.dir, name(voted), "log", "member", "wal")
-	metadata := firstVote(t, own)
+	restore := firstVote(t, own)
 	for i := range g.members {
 		if err := os.RemoveAll(filepath.Join(g.dir, name(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(own), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	w, err := wal.Create(zap.NewNop(), own, metadata.bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := metadata.save(w); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	restore()
 	g.launchAll()
 	g.put(g.key(), 0)
 	g.settled()
 }
 
-// vote is a log that ends with the member's vote for itself.
-type vote struct {
-	bytes []byte // its metadata
-	save  func(*wal.WAL) error
-}
-
-// firstVote reads how a member's log began.
-func firstVote(t *testing.T, dir string) vote {
+// firstVote reads how a member's log began, and returns the function that writes a log that ends with the member's vote
+// for itself.
+func firstVote(t *testing.T, dir string) (restore func()) {
 	t.Helper()
 	r, err := wal.OpenForRead(zap.NewNop(), dir, walpb.Snapshot{})
 	if err != nil {
@@ -69,5 +53,16 @@ func firstVote(t *testing.T, dir string) vote {
 		t.Fatal(err)
 	}
 	state.Term, state.Vote, state.Commit = 2, member.NodeID, 3
-	return vote{metadata, func(w *wal.WAL) error { return w.Save(state, entries[:3]) }}
+	return func() {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w, err := wal.Create(zap.NewNop(), dir, metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(w.Save(state, entries[:3]), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
