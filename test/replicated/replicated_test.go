@@ -74,7 +74,7 @@ type group struct {
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
 	arrived   map[string]int
-	under     map[string]bool
+	under     map[string]*arrival
 	cutOff    int       // deliveries, by the adapter
 	last      time.Time // of a delivery
 	longest   time.Duration
@@ -100,7 +100,7 @@ func startWith(t testing.TB, set func(g *group)) *group {
 
 // prepare makes a group whose members are not started.
 func prepare(t testing.TB, set func(g *group)) *group {
-	g := &group{t: t, source: "s", sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
+	g := &group{t: t, source: "s", sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]*arrival{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
 	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
@@ -180,39 +180,6 @@ func (g *group) kill(i int) {
 	g.members[i] = nil
 	g.mu.Unlock()
 	a.Kill()
-}
-
-// deliver is the sink: it looks for deliveries that are early, or two at a time.
-func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Delivery) {
-	now := time.Now()
-	from, _, _ := net.SplitHostPort(r.RemoteAddr)
-	g.mu.Lock()
-	if now.Before(d.DueAt) {
-		g.t.Errorf("%s came %s before its time", d.Key, d.DueAt.Sub(now))
-	}
-	if g.under[d.Key] {
-		g.t.Errorf("%s is delivered twice at one time", d.Key)
-	}
-	g.under[d.Key], g.last, g.from[from] = true, now, now
-	close(g.delivered)
-	g.delivered = make(chan struct{})
-	g.mu.Unlock()
-	if g.hold > 0 {
-		select {
-		case <-time.After(g.hold):
-		case <-r.Context().Done(): // it is not delivered
-			g.mu.Lock()
-			delete(g.under, d.Key)
-			g.cutOff++
-			g.mu.Unlock()
-			return
-		}
-	}
-	w.WriteHeader(http.StatusNoContent)
-	g.mu.Lock()
-	delete(g.under, d.Key)
-	g.arrived[d.Key]++
-	g.mu.Unlock()
 }
 
 // path is the address of the source.

@@ -134,10 +134,10 @@ func TestWhy_EndsInTime(t *testing.T) {
 		code int
 		says string
 	}{
-		"/reschedulesources/":        {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
-		"/statefulsets/":             {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
-		"/pods/reschedule-adapter-0": {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
-		"/token":                     {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
+		"/reschedulesources/":        {exitUnavailable, "the API server did not answer within 3s (--timeout)"},
+		"/statefulsets/":             {exitUnavailable, "the API server did not answer within 3s (--timeout)"},
+		"/pods/reschedule-adapter-0": {exitUnavailable, "the API server did not answer within 3s (--timeout)"},
+		"/token":                     {exitUnavailable, "the API server did not answer within 3s (--timeout)"},
 		"-adapter-0/portforward":     {exitProblem, "no answer came in time"},
 		"/ops/web":                   {exitProblem, "no answer came in time"},
 		"/metrics":                   {0, "3 keys wait"},
@@ -147,8 +147,9 @@ func TestWhy_EndsInTime(t *testing.T) {
 			c := newCluster(t)
 			c.hangs = hangs
 			begin := time.Now()
-			code, out, errs := c.run(true, "why", "web", "--timeout", "500ms")
-			if took := time.Since(begin); took > 10*time.Second {
+			// The calls that do not hang must end within it on a busy machine.
+			code, out, errs := c.run(true, "why", "web", "--timeout", "3s")
+			if took := time.Since(begin); took > 20*time.Second {
 				t.Errorf("it took %s", took)
 			}
 			if code != p.code || !strings.Contains(out+errs, p.says) {
@@ -273,7 +274,7 @@ func TestSources_ListAndSteer(t *testing.T) {
 		t.Errorf("drained: %s", out)
 	}
 	c.answers["GET /ops/web"] = strings.ReplaceAll("200 "+healthy, `"inFlight":0`, `"inFlight":2`)
-	if code, _, errs := c.run(false, "drain", "web", "--timeout", "2s"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
+	if code, _, errs := c.run(false, "drain", "web", "--timeout", "3s"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
 		t.Errorf("a drain that takes too long: %d, %s", code, errs)
 	}
 	if out := ok("token", "web"); out != "token-for-sources.reschedule.dev/reschedulesource/ops/web\n" {
