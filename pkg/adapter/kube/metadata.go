@@ -176,7 +176,7 @@ func (r *reader) text() (string, error) {
 	return t.String(), nil
 }
 
-// list reads one page.
+// list reads one page. Without each it skips the objects.
 func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err error) {
 	err = r.members(func(name string) error {
 		switch name {
@@ -197,7 +197,9 @@ func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err 
 				return err
 			})
 		case "items":
-			return r.items(each)
+			if each != nil {
+				return r.items(each)
+			}
 		}
 		return r.dec.SkipValue()
 	})

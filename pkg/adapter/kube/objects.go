@@ -51,6 +51,12 @@ const (
 	maxStatus   = 64 << 10
 )
 
+// The forms of lists and of watches: metadata only.
+const (
+	acceptList   = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	acceptObject = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
 // Objects makes the calls of watching sources: [objects.API]. All lists share one
 // transport, and all other calls; each has the token of its account in its header. A token
 // that expires does not end a watch.
@@ -216,7 +222,7 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 	if err := c.waitForAll(ctx, ""); err != nil {
 		return objects.Page{}, err
 	}
-	answer, err := c.call(ctx, caller{a, turn}, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
+	answer, err := c.call(ctx, caller{a, turn}, pathOf(q), params, acceptList, forbidden(a, "list", q))
 	if err != nil {
 		return objects.Page{}, c.missing(q, err)
 	}
@@ -231,6 +237,26 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 	return page, nil
 }
 
+// Newest implements [objects.API]. The metadata of a list comes before its items, of which none is kept.
+func (c *Objects) Newest(ctx context.Context, a objects.Account, q objects.Query) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	params := url.Values{"limit": {"1"}} // with a selector the API server might read many objects to find one
+	answer, err := c.get(ctx, a, pathOf(q), params, acceptList, forbidden(a, "list", q))
+	if err != nil {
+		return "", c.missing(q, err)
+	}
+	defer answer.Body.Close()
+	page, err := newReader(answer.Body, nil, nil).list(nil)
+	if err == nil && page.Version == "" {
+		err = errors.New("the list has no resourceVersion")
+	}
+	if err != nil {
+		return "", fmt.Errorf("kube: listing %s: %w", q.Resource.Name(), err)
+	}
+	return page.Version, nil
+}
+
 // Watch implements [objects.API].
 func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query, h objects.Handler) error {
 	life := watchLeast + rand.N(watchSpread)
@@ -243,7 +269,7 @@ func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query,
 	params.Set("allowWatchBookmarks", "true")
 	params.Set("resourceVersion", q.Version)
 	params.Set("timeoutSeconds", strconv.Itoa(int(life/time.Second)))
-	answer, err := c.get(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", forbidden(a, "watch", q))
+	answer, err := c.get(ctx, a, pathOf(q), params, acceptObject, forbidden(a, "watch", q))
 	if err != nil {
 		return c.missing(q, err)
 	}

@@ -46,6 +46,10 @@ func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, _ 
 	return page, nil
 }
 
+func (m *million) Newest(_ context.Context, _ objects.Account, q objects.Query) (string, error) {
+	return q.Version, nil
+}
+
 func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query, _ objects.Handler) error {
 	if m.watched != nil {
 		m.watched <- struct{}{}

@@ -6,7 +6,8 @@
 //   - Every change of an object since the last one that was reported schedules its
 //     keys, also a change or a deletion while the adapter or the API server was down.
 //   - Nothing else does: a restart, a new list or an expired version schedules nothing
-//     by itself. The first list of a resource schedules each object once.
+//     by itself. The first list of a resource schedules each object once, and so does
+//     the list after etcd was put back to an older state.
 //   - A deletion counts when the API server reports it: by a DELETED event, by a complete
 //     and ordered list without the object, or by the end of its namespace.
 //   - Memory does not grow with the objects. Lists are read page by page and compared

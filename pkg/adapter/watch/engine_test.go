@@ -268,7 +268,7 @@ func TestStatus_ForbiddenFlaps(t *testing.T) {
 			w.api.remove("Website", "ops/b")
 			w.want("forbidden", 10*time.Minute)
 			s := w.status()
-			if want := "kubectl auth can-i watch websites.example.com -n ops --as=system:serviceaccount:ops:watcher"; s.Reason != schedule.WatchForbidden || !contains(s.Message, want) {
+			if want := "kubectl auth can-i list websites.example.com -n ops --as=system:serviceaccount:ops:watcher"; s.Reason != schedule.WatchForbidden || !contains(s.Message, want) {
 				t.Errorf("status %+v", s)
 			}
 			w.api.put("Website", "ops/b", true)

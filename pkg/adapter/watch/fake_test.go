@@ -151,6 +151,22 @@ func (s *server) compact() {
 	s.floor = s.version
 }
 
+// restore puts the state back to a version, as of a back-up of etcd, and ends all watches.
+func (s *server) restore(version int) {
+	s.cut()
+	s.set(func() {
+		s.history = slices.DeleteFunc(s.history, func(e event) bool { return e.version > version })
+		s.version, s.live = version, map[string]*object{}
+		for _, e := range s.history {
+			if key := e.o.kind + "/" + e.o.path(); e.t == objects.Deleted {
+				delete(s.live, key)
+			} else {
+				s.live[key] = &e.o
+			}
+		}
+	})
+}
+
 // cut ends all watches with an error.
 func (s *server) cut() {
 	s.mu.Lock()
@@ -280,8 +296,15 @@ func (s *server) List(_ context.Context, a objects.Account, q objects.Query, _ o
 	return next, nil
 }
 
+// Newest implements objects.API.
+func (s *server) Newest(_ context.Context, a objects.Account, q objects.Query) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strconv.Itoa(s.version), s.check("list", a, q)
+}
+
 // Watch implements objects.API. A stream lives for five minutes, with a bookmark each
-// minute.
+// minute. From a future version it says nothing up to there.
 func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, h objects.Handler) error {
 	s.mu.Lock()
 	err := s.check("watch", a, q)
@@ -324,13 +347,16 @@ func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, 
 				return err
 			}
 		}
-		version = now
+		version = max(version, now)
 		if err := h.Idle(); err != nil {
 			return err
 		}
 		select {
 		case <-changed:
 		case <-time.After(time.Minute):
+			if version > now {
+				continue
+			}
 			if err := h.Begin(); err != nil {
 				return err
 			}

@@ -59,6 +59,7 @@ type listing struct {
 
 	last      string // path of the object before
 	unordered bool   // no deletion is proven
+	doubt     bool   // the marks are of a state that the API server has lost
 	vanished  []string
 	held      budget.Claim // of vanished
 	overflow  bool         // there are more
@@ -176,7 +177,11 @@ func (l *listing) begin() error {
 		w.partial, w.complete, changed = false, false, true // the rows of namespaces say what was complete
 	}
 	none := ""
-	if whole && w.partial {
+	l.doubt = w.version == doubted
+	switch {
+	case l.doubt: // until the list is complete
+		none = doubted
+	case whole && w.partial:
 		none = relisting
 	}
 	if l.namespace == l.s.namespace && w.version != none {
@@ -217,7 +222,7 @@ func (l *listing) object(ctx context.Context, o *objects.Object) error {
 		return nil
 	}
 	_, complete := l.s.r.rows.covers(o.Namespace, l.s.r.cfg.Selector)
-	if err := l.s.compare(ctx, &l.batch, comparison{before: before, object: o, known: complete}); err != nil {
+	if err := l.s.compare(ctx, &l.batch, comparison{before: before, object: o, known: complete, doubt: l.doubt}); err != nil {
 		return err
 	}
 	if l.batch.full() {

@@ -19,13 +19,14 @@ const (
 	resultComplete  = "complete"
 	resultGone      = "gone"
 	resultFailed    = "failed"
+	resultOlder     = "older"
 	resultRefused   = "refused"
 	resultKeyFailed = "keyFailed"
 	resultTooLarge  = "tooLarge"
 )
 
 var (
-	listResults   = [...]string{resultComplete, resultGone, resultFailed}
+	listResults   = [...]string{resultComplete, resultGone, resultOlder, resultFailed}
 	changeResults = [...]string{string(added), string(updated), string(deleted), resultRefused, resultKeyFailed, resultTooLarge}
 )
 
@@ -59,7 +60,7 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 		failed = errors.Join(failed, err)
 		return g
 	}
-	lists := counter("reschedule_watch_lists", "Lists of watched objects, by result: complete, gone (a version had expired) or failed.")
+	lists := counter("reschedule_watch_lists", "Lists of watched objects, by result: complete, gone (a version had expired), older (etcd was put back to an older state) or failed.")
 	changes := counter("reschedule_watch_changes",
 		"Changes of watched objects that were reported (add, update, delete), or that could not be (refused, keyFailed, tooLarge).")
 	watched := gauge("reschedule_watch_objects", "Watched objects.")

@@ -150,6 +150,13 @@ func (n *namespaceSet) run(ctx context.Context) {
 		if claim.Held() == 0 && !claim.TryGrow(1) {
 			err = errTooMany
 		}
+		q := objects.Query{Resource: namespaceResource, Version: version}
+		if err == nil && version != "" {
+			var is standing
+			if is, err = n.s.standing(ctx, q); is != held {
+				version = ""
+			}
+		}
 		if err == nil && version == "" {
 			version, err = n.list(ctx, going)
 		}

@@ -180,6 +180,10 @@ func (r *resource) marked() int64 { return max(0, r.objects.Load()) }
 // rows of its namespaces have no version to go on from either.
 const relisting = "-"
 
+// doubted is the version of a watch whose marks are of a state that the API server has lost: its next
+// list schedules every object.
+const doubted = "?"
+
 // part gives each namespace a row for a watch of its own. Before, one watch of all
 // namespaces may have reported their objects.
 func (r *resource) part() error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -31,8 +30,8 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
-// failuresBeforeList is how many failures in a row make a stream list: its version may be wrong,
-// or a change that is refused for its mark hides deletions, which free space.
+// failuresBeforeList is how many failures in a row make a stream list: a change that is refused
+// for its mark hides deletions, which free space.
 const failuresBeforeList = 6
 
 // stream is one watch of a resource: of all namespaces, or of one. One goroutine lists
@@ -56,7 +55,7 @@ type stream struct {
 func (r *resource) stream(namespace string, namespaces *namespaceSet) *stream {
 	s := &stream{r: r, namespace: namespace, namespaces: namespaces}
 	w, ok := r.rows.get(namespace)
-	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (namespaces != nil) && w.version != relisting {
+	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (namespaces != nil) && w.version != relisting && w.version != doubted {
 		s.version = w.version
 	}
 	return s
@@ -141,10 +140,6 @@ func (s *stream) fail(err error, failures int) {
 	switch classify("", err).reason {
 	case schedule.WatchNoSuchKind:
 		s.version = ""
-	case schedule.WatchUnreachable:
-		if failures == failuresBeforeList { // the version may be of an etcd that was restored since
-			s.version = ""
-		}
 	}
 	s.r.note(s.namespace, false, err)
 }
@@ -238,6 +233,11 @@ func (s *stream) listAndWatch(ctx context.Context) error {
 	if s.namespaces != nil {
 		var err error
 		if selection, err = s.namespaces.wait(ctx); err != nil {
+			return err
+		}
+	}
+	if s.version != "" {
+		if err := s.check(ctx); err != nil {
 			return err
 		}
 	}
@@ -351,6 +351,7 @@ type comparison struct {
 	object  *objects.Object
 	gone    bool   // it was deleted
 	known   bool   // a list was complete, so an object without a mark is new
+	doubt   bool   // an object that looks unchanged may have changed
 	version string // how far the watch has come with it; "" in a list
 }
 
@@ -370,12 +371,17 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		now = &observed{path: c.object.Path(), uid: c.object.UID, version: c.object.Version}
 	}
 	d := decide(s.r.cfg.Kind, c.before, now, c.gone)
-	if d.verb == "" {
+	unchanged := d.verb == ""
+	if unchanged && c.doubt {
+		d = decision{verb: updated, targets: now.targets}
+	}
+	if len(d.targets) == 0 && d.mark == nil && !d.remove {
 		return nil
 	}
 	w := s.r.s.settings.Load().Watch
 	change := s.r.change(c.before, d, now, 0, c.version)
-	if w != nil && c.before == nil && !c.gone && !c.known && now.created.Before(w.Since) {
+	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since)
+	if w != nil && (first || unchanged) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {
 			delay := resyncDelay(change.items[i].Key, w.ResyncOver)
@@ -415,14 +421,6 @@ func (s *stream) counts(o *objects.Object) bool {
 	}
 	w, ok := s.r.rows.get(o.Namespace)
 	return ok && w.complete && s.namespaces.membership(o.Namespace) == selected && newer(o.Version, w.version)
-}
-
-// newer compares versions, which are numbers at every API server that stores in etcd.
-// Versions that are not are taken as newer: the marks decide then.
-func newer(version, than string) bool {
-	a, err := strconv.ParseUint(version, 10, 64)
-	b, err2 := strconv.ParseUint(than, 10, 64)
-	return err != nil || err2 != nil || a > b
 }
 
 // idle reports what has arrived, before the watch waits for more.
