@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -95,11 +94,10 @@ type Handler struct {
 	// to write large answers, which goes on while a full disk holds up the others.
 	writing, encoding *turns.Turns
 	// following are the callers who follow events: by source, and by peer. ending is
-	// closed when they must end. epoch distinguishes the events of this process from older ones.
+	// closed when they must end.
 	following, followers *budget.Budget
 	ending               chan struct{}
 	end                  sync.Once
-	epoch                string
 
 	answers *answers
 }
@@ -138,7 +136,6 @@ func newHandler(cfg Config) *Handler {
 		writing: turns.New(), encoding: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
 		following: budget.New(maxFollowers, nil), followers: budget.New(maxFollowers, nil), ending: make(chan struct{}),
-		epoch: strconv.FormatInt(cfg.Now().UnixNano(), 36),
 	}
 	h.observe()
 	return h

@@ -3,7 +3,6 @@ package api
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
@@ -52,7 +51,7 @@ func (c *call) events() error {
 	h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"] = typeEvents, noStore, []string{"no"}
 	c.writeHeader(http.StatusOK)
 	// With the first bytes the caller follows from here on.
-	first := ": following\nid: " + c.eventID(f.Last()) + "\n\n"
+	first := ": following\nid: " + eventID(f.Last()) + "\n\n"
 	if resume && !whole {
 		first = ": some events since the last one are not known any more\n\n"
 	}
@@ -60,19 +59,17 @@ func (c *call) events() error {
 	return nil
 }
 
-// lastEvent reads Last-Event-ID: the number of the event. The id of another process is 0,
-// which no event has.
+// lastEvent reads Last-Event-ID: the number of the event, 0 if it is no number. No event has 0.
 func (c *call) lastEvent() (after uint64, given bool) {
 	id := c.r.Header.Get("Last-Event-Id")
-	epoch, number, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseUint(number, 36, 64)
-	if epoch != c.epoch || err != nil {
+	n, err := strconv.ParseUint(id, 36, 64)
+	if err != nil {
 		n = 0
 	}
 	return n, id != ""
 }
 
-func (c *call) eventID(n uint64) string { return c.epoch + "-" + strconv.FormatUint(n, 36) }
+func eventID(n uint64) string { return strconv.FormatUint(n, 36) }
 
 // follow writes events until the caller goes, or is too slow, or the stream ends.
 func (c *call) follow(f *recent.Follower, b []byte) {
@@ -124,7 +121,7 @@ func (c *call) follow(f *recent.Follower, b []byte) {
 // appendLive writes an event of a stream.
 func (c *call) appendLive(b []byte, e *recent.Event) []byte {
 	b = append(b, "id: "...)
-	b = append(b, c.eventID(e.Seq)...)
+	b = append(b, eventID(e.Seq)...)
 	b = append(b, "\nevent: "...)
 	b = append(b, e.Kind...)
 	b = append(b, "\ndata: {\"key\":"...)

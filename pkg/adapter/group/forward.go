@@ -370,8 +370,12 @@ func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()
 	}
 }
 
-// hops are the headers of one connection. Expect is this member's too: it has received the head of the body.
-var hops = [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
+// hops are the headers of one connection. Expect is this member's too: it has received the head of the body. With one of
+// the keys the transport sends a call again by itself: then a call that an owner carried out counts as not sent.
+var hops = [...]string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
+	"Idempotency-Key", "X-Idempotency-Key",
+}
 
 // request is the call as it is sent to an owner.
 func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, address string) (*http.Request, error) {

@@ -3,6 +3,7 @@ package group
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +202,43 @@ func TestForwarded_UnknownOutcomeIsLogged(t *testing.T) {
 	}
 	if lines := log.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "EOF") || !strings.Contains(lines, owner) {
 		t.Errorf("the log is %q", lines)
+	}
+}
+
+// A call with a key of idempotency is sent once, as any other one. The transport sent it again by itself, over a new
+// connection. Where that failed, the call counted as not sent, though the owner had carried it out.
+func TestForwarded_IdempotencyKey(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		var calls atomic.Int64
+		m, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(key) != "" {
+				t.Error("the owner sees", key)
+			}
+			if calls.Add(1) == 2 { // over a connection that was used before
+				panic(http.ErrAbortHandler)
+			}
+		})
+		m.outcomes = loglimit.Limit{Lines: 1, Per: time.Hour}
+		m.cfg.Log = slog.New(slog.DiscardHandler)
+		m.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) { //nolint:forcetypeassert // forwarder's
+			if calls.Load() == 2 {
+				return nil, &net.OpError{Op: "dial", Err: io.EOF}
+			}
+			return dialer().DialContext(ctx, network, address)
+		}
+		for n := range 2 {
+			r, answer := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}")), httptest.NewRecorder()
+			r.Header.Set(key, "x")
+			call, err := newForwarding(answer, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answered := m.forward(answer, r, call, ownGroup{m}, owner, nil)
+			if n == 1 && (!answered || !strings.Contains(answer.Body.String(), detailUnknown) || calls.Load() != 2) {
+				t.Errorf("%s: answered: %v, %d calls: %s", key, answered, calls.Load(), answer.Body)
+			}
+		}
 	}
 }
 

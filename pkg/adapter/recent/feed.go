@@ -1,6 +1,7 @@
 package recent
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,9 +45,6 @@ type Event struct {
 type Feeds struct {
 	mu    sync.Mutex
 	feeds map[*FeedRef]*Feed
-	// numbers goes on over feeds, so that a number of an older feed is not taken for one
-	// of its successor.
-	numbers uint64
 }
 
 // NewFeeds returns no feeds.
@@ -107,8 +105,9 @@ func (a *Feeds) Follow(ref *FeedRef, after uint64, resume bool) (w *Follower, ok
 		if !a.evictIfFull() {
 			return nil, false
 		}
-		a.numbers++
-		f = &Feed{next: a.numbers << 32, first: a.numbers << 32, more: make(chan struct{})}
+		// At random: an event of an older feed is not taken for one of this feed, whatever queue or process it was of.
+		first := 1 + rand.Uint64N(1<<62)
+		f = &Feed{next: first, first: first, more: make(chan struct{})}
 		a.feeds[ref] = f
 		ref.feed.Store(f)
 	}

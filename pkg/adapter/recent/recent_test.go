@@ -72,6 +72,28 @@ func numbers(events []Event) (out string) {
 	return out
 }
 
+// An event of an earlier queue of the same process, as of an earlier tenure, is not known. The later queue gave out the
+// same numbers, and the events up to that number were passed over.
+func TestFeed_EventOfAnEarlierQueue(t *testing.T) {
+	t.Parallel()
+	var before, after FeedRef
+	earlier, later := NewFeeds(), NewFeeds()
+	first, _ := earlier.Follow(&before, 0, false)
+	second, _ := later.Follow(&after, 0, false)
+	for range 10 {
+		before.Feed().Add(Event{})
+		after.Feed().Add(Event{})
+	}
+	first.Next(nil, 10)
+	resumed, whole := later.Follow(&after, first.Last(), true)
+	if got, _, _, _ := resumed.Next(nil, 20); whole || len(got) != 10 {
+		t.Errorf("whole: %v, %d events of 10", whole, len(got))
+	}
+	if second.Last() == first.Last() {
+		t.Error("two queues give out the same numbers")
+	}
+}
+
 // A follower gets each event once, and goes on where it left.
 func TestFeed_GoesOnWhereItLeft(t *testing.T) {
 	t.Parallel()
