@@ -31,7 +31,7 @@ type tenure struct {
 	finishing atomic.Bool // it hands the shard over
 
 	lapsed  atomic.Bool   // since deliveries were last started
-	recheck chan struct{} // holds one; the lease was found to have ended
+	recheck chan struct{} // holds one; the lease was found to have ended, or to be short
 
 	mu       sync.Mutex
 	dispatch *dispatch.Dispatcher // nil while nothing is delivered
@@ -149,11 +149,14 @@ func (t *tenure) purgeGone() error {
 	return nil
 }
 
+// owns is queue.Config.Owns: a delivery may begin.
 func (t *tenure) owns() bool {
-	if t.lease.Valid() {
+	if t.lease.HasMargin() {
 		return true
 	}
-	t.lapsed.Store(true)
+	if !t.lease.Valid() {
+		t.lapsed.Store(true)
+	}
 	select {
 	case t.recheck <- struct{}{}:
 	default:
@@ -190,8 +193,12 @@ func (t *tenure) deliver() {
 		d.Forget()
 		return
 	}
+	t.wakeAll()
+}
+
+func (t *tenure) wakeAll() {
 	for _, s := range t.queue.Sources() {
-		d.Wake(s)
+		t.wake(s)
 	}
 }
 
@@ -233,12 +240,13 @@ func (t *tenure) finish() {
 }
 
 // watch ends the deliveries with the lease, and starts them again should it come back,
-// until the tenure ends.
+// until the tenure ends. While the lease is short no delivery begins, and those under way go on.
 func (t *tenure) watch() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for {
 		timer := time.NewTimer(max(t.lease.LeaseRemaining(), 5*time.Millisecond))
+		short := false
 		select {
 		case <-t.ctx.Done():
 			timer.Stop()
@@ -246,9 +254,13 @@ func (t *tenure) watch() {
 			return
 		case <-t.recheck:
 			timer.Stop()
+			short = true
 		case <-timer.C:
 		}
-		if t.lease.Valid() && !t.lapsed.Load() {
+		if t.lease.AwaitMargin() && !t.lapsed.Load() {
+			if short {
+				t.wakeAll()
+			}
 			continue
 		}
 		if t.cut(over) { // what is cut off is delivered again

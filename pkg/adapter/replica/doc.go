@@ -5,8 +5,8 @@
 //
 // An entry for which Append returned nil is in the log, and applied to the owner's view.
 // Every view applies the same entries in the same order. Two members never hold the lease of
-// the shard at one time, as long as the rates of their clocks differ by less than a fifth;
-// the clocks need not agree. The shard's clock does not run ahead with a new owner, as long as
+// the shard at one time, as long as the rates of their clocks differ by less than a fifth,
+// and no clock stands still; the clocks need not agree. The shard's clock does not run ahead with a new owner, as long as
 // wall clocks differ by less than a second. An owner that was deposed appends nothing,
 // whatever its clock says: the log compares the epoch.
 //
@@ -18,7 +18,7 @@
 // if epoch and head are still as it saw them: with the epoch alone, a standby whose
 // watch lags could depose an owner that was never silent. The lease of the owner lasts 0.8 T
 // from the moment before it sent its last successful append. So it has ended when a standby
-// may claim.
+// may claim. A delivery begins only while 0.2 T of the lease are left.
 //
 // An attempt whose outcome is unknown is repeated with the same number: the log takes an
 // entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:

@@ -12,10 +12,11 @@ import (
 
 // The times of a group, as shares of T.
 const (
-	leaseShare = 0.8 // how long an owner may go on after it sent its last successful append
-	renewShare = 0.25
-	pollShare  = 0.02 // how often a standby reads its clock
-	unfitShare = 5    // the silence before a claim of a member that is unfit
+	leaseShare  = 0.8 // how long an owner may go on after it sent its last successful append
+	renewShare  = 0.25
+	marginShare = 0.2  // of the lease that must be left when a delivery begins
+	pollShare   = 0.02 // how often a standby reads its clock
+	unfitShare  = 5    // the silence before a claim of a member that is unfit
 )
 
 // Config is what a Group needs.

@@ -46,6 +46,20 @@ func (t *Tenure) LeaseRemaining() time.Duration {
 // Valid reports that the lease lasts: what the view says now is the newest.
 func (t *Tenure) Valid() bool { return t.LeaseRemaining() > 0 }
 
+// HasMargin reports that enough of the lease is left to begin something that must not last beyond it: a busy machine may
+// stall for a tenth of a second before the first byte is sent.
+func (t *Tenure) HasMargin() bool {
+	return t != nil && t.LeaseRemaining() > time.Duration(float64(t.g.cfg.Silence)*marginShare)
+}
+
+// AwaitMargin waits while the lease lasts without a margin, and reports whether the margin is back.
+func (t *Tenure) AwaitMargin() bool {
+	for t.Valid() && !t.HasMargin() {
+		<-time.After(againAfter)
+	}
+	return t.HasMargin()
+}
+
 func (t *Tenure) extend(sent time.Duration) {
 	t.sent.Store(int64(sent))
 	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.testFaults.lease)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,63 @@ func TestAppend_PausesBetweenAttempts(t *testing.T) {
 		}
 		if d := <-took; d < refused*time.Millisecond {
 			t.Errorf("%d attempts within %s", refused, d)
+		}
+	})
+}
+
+// silenced is a log that takes no renewal while it is silent.
+type silenced struct {
+	replica.Log
+	silent atomic.Bool
+}
+
+func (l *silenced) Renew(ctx context.Context, epoch int64, last uint64, wall time.Time) error {
+	if l.silent.Load() {
+		return errors.New("no answer")
+	}
+	return l.Log.Renew(ctx, epoch, last, wall)
+}
+
+// A delivery that begins with a rest of the lease has a tenth of a second for its first byte. One with a millisecond left
+// began, and its bytes were sent when another member owned the shard.
+func TestLease_MarginBeforeADelivery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &silenced{Log: replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()}
+		ctx, cancel := context.WithCancel(t.Context())
+		const silence = 600 * time.Millisecond
+		g := replica.New(replica.Config{
+			Member: "a", Members: []string{"a", "b", "c"}, Log: log, View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence,
+			Own: func(_ context.Context, tenure *replica.Tenure) {
+				defer cancel()
+				if err := tenure.Append([]byte("1")); err != nil || !tenure.HasMargin() {
+					t.Error("it has no margin", err)
+				}
+				log.silent.Store(true)
+				for tenure.HasMargin() {
+					time.Sleep(time.Millisecond)
+				}
+				if left := tenure.LeaseRemaining(); left < 100*time.Millisecond || left > silence/5 {
+					t.Error("a delivery begins until the rest of the lease is", left)
+				}
+				log.silent.Store(false)
+				if !tenure.AwaitMargin() {
+					t.Error("a renewal brings no margin")
+				}
+				log.silent.Store(true)
+				if tenure.AwaitMargin(); !tenure.HasMargin() {
+					t.Error("it waits with a margin")
+				}
+				for tenure.HasMargin() {
+					time.Sleep(time.Millisecond)
+				}
+				if tenure.AwaitMargin() || tenure.Valid() {
+					t.Error("it waits no longer than the lease")
+				}
+			},
+		})
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }
