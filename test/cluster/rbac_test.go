@@ -37,6 +37,7 @@ var (
 		// them, which opens nothing.
 		"rbac.authorization.k8s.io clusterroles:reschedule-adapter-watch list update watch",
 		"sources.reschedule.dev watchaccounts watch-as",
+		"sources.reschedule.dev apiaudiences request",
 	}
 	controllerInSystem = []string{
 		"core configmaps get list watch",
@@ -221,11 +222,11 @@ var accessAttempts = func() []string {
 		"apiextensions.k8s.io customresourcedefinitions", "apiregistration.k8s.io apiservices", "coordination.k8s.io leases", "networking.k8s.io networkpolicies", "networking.k8s.io ingresses",
 		"policy poddisruptionbudgets", "storage.k8s.io storageclasses", "discovery.k8s.io endpointslices",
 		"sources.reschedule.dev reschedulesources", "sources.reschedule.dev reschedulesources/status", "sources.reschedule.dev reschedulesources/finalizers",
-		"sources.reschedule.dev reschedulesources/schedules", "sources.reschedule.dev watchaccounts", "sources.reschedule.dev watchaccounts:ops:default",
+		"sources.reschedule.dev reschedulesources/schedules", "sources.reschedule.dev watchaccounts", "sources.reschedule.dev watchaccounts:ops:default", "sources.reschedule.dev apiaudiences",
 		"eventing.knative.dev eventpolicies", "eventing.knative.dev eventpolicies/status", "eventing.knative.dev brokers", "eventing.knative.dev triggers",
 		"* *",
 	}
-	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "impersonate", "approve", "watch-as", "*"}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "impersonate", "approve", "watch-as", "request", "*"}
 	var all []string
 	for _, r := range resources {
 		for _, v := range verbs {

@@ -148,7 +148,7 @@ func TestWatchToken_ControllerGrantsNothingElse(t *testing.T) {
 		source.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: strings.Repeat("a", 50)}
 		all = append(all, source)
 	}
-	full, excess := resources.WatchRules(all)
+	full, excess := resources.WatchRules(all, nil)
 	if excess == 0 {
 		t.Error("the role is not full")
 	}

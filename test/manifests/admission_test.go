@@ -161,10 +161,10 @@ func TestAdapter_NoSinkTokenOpensTheCluster(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
 	const account = "git-repos-oidc-sources.reschedule.dev-reschedulesource"
-	g.rights = namedBy(t, "ops", account)
+	g.rights = namedBy(t, "ops", account, "k3s")
 	for _, audiences := range [][]string{
 		{}, {""}, {"https://kubernetes.default.svc"}, {"https://kubernetes.default.svc.cluster.local"}, {"HTTPS://kubernetes.DEFAULT.svc"},
-		{"sink", "https://kubernetes.default.svc"},
+		{"sink", "https://kubernetes.default.svc"}, {"k3s"}, {"sink", "another"},
 	} {
 		if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, audiences...)); ok || !strings.Contains(says, "API server") {
 			t.Errorf("audiences %q: %t %s", audiences, ok, says)
@@ -173,8 +173,8 @@ func TestAdapter_NoSinkTokenOpensTheCluster(t *testing.T) {
 			t.Errorf("the kubelet gets no token for %q", audiences)
 		}
 	}
-	if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, "sink", "another")); !ok {
-		t.Errorf("a token for sinks: %s", says)
+	if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, "sink")); !ok {
+		t.Errorf("a token for a sink: %s", says)
 	}
 }
 
@@ -208,11 +208,11 @@ func TestAdapter_HasTokensOfSourcesOnly(t *testing.T) {
 
 // namedBy are the rights of the adapter while a source names an account: the rules that the
 // controller writes into the ClusterRole which is bound to the adapter.
-func namedBy(t *testing.T, namespace, account string) rights {
+func namedBy(t *testing.T, namespace, account string, audiences ...string) rights {
 	t.Helper()
 	source := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}}
 	source.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: account}
-	rules, _ := resources.WatchRules([]*v1alpha1.RescheduleSource{source})
+	rules, _ := resources.WatchRules([]*v1alpha1.RescheduleSource{source}, audiences)
 	var all rights
 	for _, rule := range rules {
 		for _, name := range rule.ResourceNames {
@@ -227,6 +227,7 @@ func namedBy(t *testing.T, namespace, account string) rights {
 func TestAdapter_WatchesOnlyWithNamedAccounts(t *testing.T) {
 	t.Parallel()
 	const issuer, admin = "https://kubernetes.default.svc.cluster.local", "system:serviceaccount:ops:admin *"
+	const google = "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"
 	hour, longer := int64(3600), int64(3601)
 	for name, c := range map[string]struct {
 		rights             rights
@@ -242,6 +243,9 @@ func TestAdapter_WatchesOnlyWithNamedAccounts(t *testing.T) {
 		"a source elsewhere":          {namedBy(t, "other", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{}, "no RescheduleSource of the namespace names"},
 		"named, for a sink":           {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{"sink"}}, "only for the ServiceAccounts of RescheduleSources"},
 		"named, also for a sink":      {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer, "sink"}}, "no other audience"},
+		"named, at k3s":               {namedBy(t, "ops", "watcher", "k3s"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{"k3s"}}, ""},
+		"named, at GKE":               {namedBy(t, "ops", "watcher", google), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{google}}, ""},
+		"not named, at GKE":           {namedBy(t, "ops", "", google), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{google}}, "no RescheduleSource of the namespace names"},
 		"named, for longer":           {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}, "within an hour"},
 		"an account that may do all":  {append(namedBy(t, "ops", "admin"), admin), "ops", "admin", authenticationv1.TokenRequestSpec{}, "the ServiceAccount may do everything"},
 		"a namespace of Kubernetes":   {namedBy(t, "kube-system", "x"), "kube-system", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},

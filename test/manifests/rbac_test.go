@@ -89,6 +89,7 @@ func TestRBAC_Controller(t *testing.T) {
 		"list sources.reschedule.dev/reschedulesources",
 		"patch core/events",
 		"patch sources.reschedule.dev/reschedulesources/status",
+		"request sources.reschedule.dev/apiaudiences", // as watch-as
 		"update core/serviceaccounts",
 		"update rbac.authorization.k8s.io/clusterroles reschedule-adapter-watch",
 		"update sources.reschedule.dev/reschedulesources/finalizers",

@@ -20,12 +20,13 @@ const accountErrorLife = time.Second
 // sources name. [Tokens] refuses that audience, because it gives tokens to sinks:
 // these tokens never leave this package.
 type accountTokens struct {
-	request TokenRequester
-	kept    *tokenCache
+	request   TokenRequester
+	audiences APIAudiences
+	kept      *tokenCache
 }
 
-func newAccountTokens(request TokenRequester) *accountTokens {
-	return &accountTokens{request: request, kept: newTokenCache(accountErrorLife)}
+func newAccountTokens(request TokenRequester, audiences APIAudiences) *accountTokens {
+	return &accountTokens{request: request, audiences: audiences, kept: newTokenCache(accountErrorLife)}
 }
 
 // get returns a token of the account.
@@ -35,12 +36,11 @@ func (t *accountTokens) get(ctx context.Context, a objects.Account) (string, err
 	})
 }
 
-// fetch requests a token for the API server's own audience, which is used for 80 % of its
-// life.
+// fetch requests a token for an audience of the API server, which is used for 80 % of its life.
 func (t *accountTokens) fetch(ctx context.Context, a objects.Account) (string, time.Duration, error) {
 	seconds := int64(tokenLife / time.Second)
 	answer, err := t.request(ctx, cache.ObjectName{Namespace: a.Namespace, Name: a.Name}, &authn.TokenRequest{
-		Spec: authn.TokenRequestSpec{ExpirationSeconds: &seconds},
+		Spec: authn.TokenRequestSpec{Audiences: t.audiences.one(), ExpirationSeconds: &seconds},
 	})
 	if err != nil {
 		return "", 0, err

@@ -46,9 +46,7 @@ type Clients struct {
 	GetSource      SourceGetter
 	Events         record.EventSink
 	// Objects are the calls of watching sources, as the accounts that they name.
-	Objects objects.API
-	// OwnAudiences are the audiences of the adapter's own token, which are the
-	// API server's.
+	Objects      objects.API
 	OwnAudiences APIAudiences
 }
 
@@ -141,7 +139,8 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 		return made, tokens.Post().Namespace(account.Namespace).Resource("serviceaccounts").Name(account.Name).
 			SubResource("token").Body(r).Do(ctx).Into(made)
 	}
-	watching, err := NewObjects(base, request)
+	audiences := audiencesOf(base)
+	watching, err := NewObjects(base, request, audiences)
 	if err != nil {
 		problems = append(problems, err)
 	}
@@ -156,7 +155,7 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 		ReviewToken:    creating[authn.TokenReview](tokenReviews, "tokenreviews"),
 		ReviewStranger: creating[authn.TokenReview](strangers, "tokenreviews"),
 		FetchKeys:      func(ctx context.Context) (*KeySet, error) { return fetchKeys(ctx, configMaps) },
-		OwnAudiences:   audiencesOf(base.BearerToken),
+		OwnAudiences:   audiences,
 		ReviewAccess:   creating[authz.SubjectAccessReview](accessReviews, "subjectaccessreviews"),
 		RequestToken:   request,
 		PatchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {

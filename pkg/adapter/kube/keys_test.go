@@ -48,7 +48,7 @@ func TestFetchKeys_ReadsWhatTheAPIServerShows(t *testing.T) {
 	if err != nil || set.Issuer != "https://kubernetes.default.svc" || len(set.Key("a")) != 1 {
 		t.Errorf("%+v, %v", set, err)
 	}
-	expect(t, "own audiences", APIAudiences{"own-1", "own-2", "own-3"}, made.OwnAudiences)
+	expect(t, "own audiences", Claims{Issuer: "own-3", Audiences: Audiences{"own-1", "own-2"}, KeyID: "x"}, made.OwnAudiences())
 	for path, page := range map[string]string{"/openid/v1/jwks": `{"keys":[]}`, "/.well-known/openid-configuration": `{}`} {
 		before := pages[path]
 		for _, bad := range []string{page, "{", ""} {

@@ -76,8 +76,8 @@ type Objects struct {
 
 var _ objects.API = (*Objects)(nil)
 
-// NewObjects returns the client of an API server. request makes the tokens.
-func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
+// NewObjects returns the client of an API server with these audiences. request makes the tokens.
+func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudiences) (*Objects, error) {
 	anonymous := rest.AnonymousClientConfig(config)
 	base, _, err := rest.DefaultServerUrlFor(anonymous)
 	if err != nil {
@@ -102,7 +102,7 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 		agent = Component
 	}
 	return &Objects{
-		base: *base, client: client(listUnread), watches: client(watchUnread), tokens: newAccountTokens(request), agent: agent,
+		base: *base, client: client(listUnread), watches: client(watchUnread), tokens: newAccountTokens(request, audiences), agent: agent,
 		turns:      turns.NewN(1, 0),
 		discovery:  NewCallQueue(CallLimit{Slots: 16, Share: 4, Wait: CallTimeout, Take: CallTimeout}),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),

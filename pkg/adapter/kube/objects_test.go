@@ -68,7 +68,7 @@ func newServed(t testing.TB) *served {
 		return &authn.TokenRequest{Status: authn.TokenRequestStatus{
 			Token: fmt.Sprintf("%s no %d", account, s.tokens), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
 		}}, s.refused
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestAccountTokens_RenewedInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var i issuer
-		tokens := newAccountTokens(i.answer)
+		tokens := newAccountTokens(i.answer, nil)
 		get := func() string {
 			token, err := tokens.get(t.Context(), watcher)
 			if err != nil {
@@ -438,7 +438,7 @@ func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
 func busy(t *testing.T, request TokenRequester, test func(ctx context.Context, c *Objects)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, request)
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, request, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func (t longTurn) Without(ctx context.Context, wait func() error) error {
 func TestObjects_PageDoesNotCountTheWaitForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i issuer
-		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer)
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestObjects_PageDoesNotCountTheWaitForATurn(t *testing.T) {
 func TestObjects_WatchEndsWithASlowEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i issuer
-		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer)
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

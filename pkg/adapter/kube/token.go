@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	authn "k8s.io/api/authentication/v1"
@@ -36,28 +34,6 @@ type Tokens struct {
 // forbidden audiences.
 func NewTokens(request TokenRequester, forbidden APIAudiences) *Tokens {
 	return &Tokens{request: request, forbidden: forbidden, kept: newTokenCache(tokenErrorLife)}
-}
-
-// APIAudiences are the audiences of the API server. A sink that received a token
-// for one of them could use all rights of the service account, so none is ever
-// requested.
-type APIAudiences []string
-
-// apiServer is the address of every API server in its cluster, and the audience
-// of most of them.
-const apiServer = "https://kubernetes.default.svc"
-
-// audiencesOf reads the API server's audiences from the adapter's own token: a
-// token that was requested without an audience is for all of them. The issuer
-// is one of them by default.
-func audiencesOf(own string) APIAudiences {
-	c, _ := ReadClaims(own)
-	return append(APIAudiences(c.Audiences), c.Issuer)
-}
-
-// has reports whether the audience is the API server's.
-func (a APIAudiences) has(audience string) bool {
-	return audience == "" || strings.HasPrefix(strings.ToLower(audience), apiServer) || slices.Contains(a, audience)
 }
 
 // Get returns a token of the source's service account for an audience. The cache

@@ -2,6 +2,7 @@ package reschedulesource
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -49,9 +50,13 @@ func withSecretInformer(ctx context.Context) (context.Context, controller.Inform
 	return context.WithValue(ctx, secretKey{}, informer), informer
 }
 
+// audiencesEvery is how often the audiences of the API server are looked at: a flag changes them, and no
+// event tells.
+const audiencesEvery = 10 * time.Minute
+
 func withWatchRoleInformer(ctx context.Context) (context.Context, controller.Informer) {
 	informer := rbacinformers.NewFilteredClusterRoleInformer(
-		kubeclient.Get(ctx), controller.GetResyncPeriod(ctx), cache.Indexers{}, only(resources.WatchRoleName))
+		kubeclient.Get(ctx), audiencesEvery, cache.Indexers{}, only(resources.WatchRoleName))
 	return context.WithValue(ctx, roleKey{}, informer), informer
 }
 

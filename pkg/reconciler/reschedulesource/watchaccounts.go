@@ -13,10 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/transport"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
+	"knative.dev/pkg/injection"
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/reconciler"
 
@@ -37,15 +40,17 @@ const (
 var watchRoleKey = types.NamespacedName{Name: resources.WatchRoleName}
 
 // WatchAccounts keeps the ClusterRole with the accounts that the adapter may watch
-// with: the accounts that the sources name in spec.watch, and no others. It only
-// updates the role. Without it, nothing may be watched.
+// with: the accounts that the sources name in spec.watch, and no others. The role also
+// has the audiences of the API server, by which a policy knows tokens for it. WatchAccounts
+// only updates the role. Without it, nothing may be watched.
 type WatchAccounts struct {
 	reconciler.LeaderAwareFuncs
 
 	kube    kubernetes.Interface
 	roles   rbaclisters.ClusterRoleLister
 	sources listers.RescheduleSourceLister
-	next    time.Time // no write before it
+	token   func() string // of the controller
+	next    time.Time     // no write before it
 }
 
 var (
@@ -58,7 +63,7 @@ func NewWatchAccounts(ctx context.Context, _ configmap.Watcher) *controller.Impl
 	logger := logging.FromContext(ctx)
 	sources := reschedulesource.Get(ctx)
 	roleInformer, roleLister := watchRoles(ctx)
-	w := &WatchAccounts{kube: kubeclient.Get(ctx), roles: roleLister, sources: sources.Lister()}
+	w := &WatchAccounts{kube: kubeclient.Get(ctx), roles: roleLister, sources: sources.Lister(), token: ownToken(injection.GetConfig(ctx))}
 	w.PromoteFunc = func(bucket reconciler.Bucket, enqueue func(reconciler.Bucket, types.NamespacedName)) error {
 		enqueue(bucket, watchRoleKey)
 		return nil
@@ -85,6 +90,21 @@ func NewWatchAccounts(ctx context.Context, _ configmap.Watcher) *controller.Impl
 	return impl
 }
 
+// ownToken reads the token of the controller again when it was renewed.
+func ownToken(c *rest.Config) func() string {
+	if c.BearerTokenFile == "" {
+		return func() string { return c.BearerToken }
+	}
+	file := transport.NewCachedFileTokenSource(c.BearerTokenFile)
+	return func() string {
+		token, err := file.Token()
+		if err != nil {
+			return "" // no call is answered either
+		}
+		return token.AccessToken
+	}
+}
+
 // Reconcile implements controller.Reconciler.
 func (w *WatchAccounts) Reconcile(ctx context.Context, key string) error {
 	if key != watchRoleKey.Name { // it has no namespace
@@ -108,7 +128,7 @@ func (w *WatchAccounts) Reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("listing the sources in memory: %w", err)
 	}
-	rules, excess := resources.WatchRules(all)
+	rules, excess := resources.WatchRules(all, resources.APIAudiences(w.token()))
 	if equality.Semantic.DeepEqual(role.Rules, rules) {
 		return nil
 	}

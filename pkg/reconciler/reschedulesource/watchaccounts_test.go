@@ -59,7 +59,7 @@ func allowing(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorde
 	for _, reactor := range row.WithReactors {
 		kube.PrependReactor("*", "*", reactor)
 	}
-	w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources()}
+	w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
 	if row.OtherTestData["follower"] == nil {
 		lead(t, w)
 	}
@@ -155,7 +155,7 @@ func TestWatchAccounts_WritesAreCoalesced(t *testing.T) {
 				world := sorted(append(all, watchRole()))
 				ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
 				_, kube := fakekubeclient.With(ctx, world.of(rbacv1.AddToScheme)...)
-				w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources()}
+				w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
 				lead(t, w)
 				kube.PrependReactor("update", "clusterroles", func(a clientgotesting.Action) (bool, runtime.Object, error) {
 					role := a.(clientgotesting.UpdateAction).GetObject()

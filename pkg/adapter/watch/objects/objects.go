@@ -28,8 +28,8 @@ type API interface {
 	// waits for nothing that is limited for the account's namespace. Its error is ErrGone when
 	// the page's snapshot has expired, and *Forbidden when the account may not list.
 	List(ctx context.Context, a Account, q Query, turn Turn, each func(*Object) error) (Page, error)
-	// Newest returns the version of what a list would have now, at the cost of a list of one object.
-	// List fails with the same errors.
+	// Newest returns the version that a list would have now, at the cost of a list of one object. It fails as
+	// List does.
 	Newest(ctx context.Context, a Account, q Query) (string, error)
 	// Watch hands over the events after q.Version until the stream ends, which is no
 	// error. Its error is ErrGone when the version has expired, *Forbidden when the

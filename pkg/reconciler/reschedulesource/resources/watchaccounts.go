@@ -2,6 +2,8 @@ package resources
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -18,6 +20,10 @@ const (
 	// watchAccounts is a resource that no API serves, and watchAs its only verb. The
 	// admission policy of the adapter's tokens asks for them.
 	watchAccounts, watchAs = "watchaccounts", "watch-as"
+	// apiAudiences and request are the same for the audiences of the API server. The policy knows
+	// by itself what begins with usualAudience.
+	apiAudiences, request = "apiaudiences", "request"
+	usualAudience         = "https://kubernetes.default.svc"
 	// maxWatchAccountBytes bounds the names in the role: the API server stores objects
 	// of 1.5 MiB at most.
 	maxWatchAccountBytes = 1 << 20
@@ -32,11 +38,28 @@ func WatchAccount(source *v1alpha1.RescheduleSource) string {
 	return source.Namespace + ":" + cmp.Or(source.Spec.Watch.ServiceAccountName, v1alpha1.DefaultWatchAccount)
 }
 
-// WatchRules are the rules of the ClusterRole: the accounts of all sources, sorted,
-// and no rule without an account, because a rule without names grants all names. If
-// the names are too long for one object, the namespaces take turns, and excess is the
-// number of accounts that are left out.
-func WatchRules(all []*v1alpha1.RescheduleSource) (rules []rbacv1.PolicyRule, excess int) {
+// APIAudiences are the audiences of the API server that the policy does not know by itself. They are read
+// from a token that was requested without an audience.
+func APIAudiences(token string) []string {
+	var claims struct {
+		Audiences []string `json:"aud"`
+	}
+	if _, rest, ok := strings.Cut(token, "."); ok {
+		payload, _, _ := strings.Cut(rest, ".")
+		if raw, err := base64.RawURLEncoding.DecodeString(payload); err == nil {
+			_ = json.Unmarshal(raw, &claims) // what is no token of a ServiceAccount names none
+		}
+	}
+	names := slices.DeleteFunc(claims.Audiences, func(a string) bool { return a == "" || strings.HasPrefix(strings.ToLower(a), usualAudience) })
+	slices.Sort(names)
+	return names
+}
+
+// WatchRules are the rules of the ClusterRole: the accounts of all sources and the
+// audiences, sorted, and no rule without a name, because a rule without names grants all
+// names. If the accounts are too long for one object, the namespaces take turns, and excess
+// is the number of accounts that are left out.
+func WatchRules(all []*v1alpha1.RescheduleSource, audiences []string) (rules []rbacv1.PolicyRule, excess int) {
 	var names []string
 	for _, source := range all {
 		if name := WatchAccount(source); name != "" {
@@ -46,12 +69,17 @@ func WatchRules(all []*v1alpha1.RescheduleSource) (rules []rbacv1.PolicyRule, ex
 	slices.Sort(names)
 	names = slices.Compact(names)
 	fitting := fit(names)
-	if len(fitting) == 0 {
-		return nil, len(names)
+	for _, r := range []struct {
+		resource, verb string
+		names          []string
+	}{{watchAccounts, watchAs, fitting}, {apiAudiences, request, audiences}} {
+		if len(r.names) > 0 {
+			rules = append(rules, rbacv1.PolicyRule{
+				APIGroups: []string{sources.GroupName}, Resources: []string{r.resource}, ResourceNames: r.names, Verbs: []string{r.verb},
+			})
+		}
 	}
-	return []rbacv1.PolicyRule{{
-		APIGroups: []string{sources.GroupName}, Resources: []string{watchAccounts}, ResourceNames: fitting, Verbs: []string{watchAs},
-	}}, len(names) - len(fitting)
+	return rules, len(names) - len(fitting)
 }
 
 // fit returns the sorted names that fit into the role: the first of each namespace,

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,10 +28,12 @@ func TestWatchRules_NameTheAccounts(t *testing.T) {
 	leaving.DeletionTimestamp = &metav1.Time{}
 	rules, excess := WatchRules([]*v1alpha1.RescheduleSource{
 		watcher("ops", "z"), watcher("ops", "a"), {ObjectMeta: metav1.ObjectMeta{Namespace: "quiet"}}, watcher("ops", "a"), leaving, watcher("dev", ""),
-	})
+	}, []string{"k3s"})
 	want := []rbacv1.PolicyRule{{
 		APIGroups: []string{"sources.reschedule.dev"}, Resources: []string{"watchaccounts"}, Verbs: []string{"watch-as"},
 		ResourceNames: []string{"dev:default", "ops:a", "ops:z"},
+	}, {
+		APIGroups: []string{"sources.reschedule.dev"}, Resources: []string{"apiaudiences"}, Verbs: []string{"request"}, ResourceNames: []string{"k3s"},
 	}}
 	if diff := cmp.Diff(want, rules); diff != "" || excess != 0 {
 		t.Errorf("%d left out, (-want +got):\n%s", excess, diff)
@@ -41,7 +44,7 @@ func TestWatchRules_NameTheAccounts(t *testing.T) {
 func TestWatchRules_NoAccountNoRule(t *testing.T) {
 	t.Parallel()
 	for _, all := range [][]*v1alpha1.RescheduleSource{nil, {{ObjectMeta: metav1.ObjectMeta{Namespace: "quiet"}}}} {
-		if rules, excess := WatchRules(all); rules != nil || excess != 0 {
+		if rules, excess := WatchRules(all, nil); rules != nil || excess != 0 {
 			t.Errorf("%v, %d left out", rules, excess)
 		}
 	}
@@ -55,13 +58,13 @@ func TestWatchRules_FitIntoAnObject(t *testing.T) {
 	for i := range 10_000 {
 		all = append(all, watcher(fmt.Sprintf("namespace-of-team-%05d", i), "an-account-with-a-name-of-some-length"))
 	}
-	if rules, excess := WatchRules(all); excess != 0 || len(rules[0].ResourceNames) != len(all) {
+	if rules, excess := WatchRules(all, nil); excess != 0 || len(rules[0].ResourceNames) != len(all) {
 		t.Errorf("%d of %d are left out", excess, len(all))
 	}
 	for i := range 10_000 {
 		all = append(all, watcher("flood", fmt.Sprintf("%05d-%s", i, strings.Repeat("a", 240))))
 	}
-	rules, excess := WatchRules(all)
+	rules, excess := WatchRules(all, nil)
 	names := rules[0].ResourceNames
 	if !slices.IsSorted(names) || len(names)+excess != len(all) || excess == 0 {
 		t.Errorf("%d names, %d left out", len(names), excess)
@@ -74,5 +77,26 @@ func TestWatchRules_FitIntoAnObject(t *testing.T) {
 	// The API server refuses objects of more than 1.5 MiB, and its own fields need space.
 	if size := (&rbacv1.ClusterRole{Rules: rules}).Size(); size > 5<<20/4 || size < 1_000_000 {
 		t.Errorf("the role has %d bytes", size)
+	}
+}
+
+// The API server's audiences that the policy does not know are read from the controller's token.
+func TestAPIAudiences_OfTheToken(t *testing.T) {
+	t.Parallel()
+	for claims, want := range map[string][]string{
+		`{"aud":["https://kubernetes.default.svc"]}`:                                                           {},
+		`{"aud":["https://kubernetes.default.svc.cluster.local","k3s"]}`:                                       {"k3s"},
+		`{"aud":["z","https://container.googleapis.com/v1/projects/p","",  "HTTPS://kubernetes.default.svc"]}`: {"https://container.googleapis.com/v1/projects/p", "z"},
+		`{}`: {}, `{`: {}, `{"aud":7}`: {},
+	} {
+		token := "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+		if got := APIAudiences(token); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", claims, got, want)
+		}
+	}
+	for _, token := range []string{"", "opaque", "a.b", "a..c"} {
+		if got := APIAudiences(token); len(got) > 0 {
+			t.Errorf("%q: %q", token, got)
+		}
 	}
 }
