@@ -99,8 +99,8 @@ func (d *Delivery) set(name, value string) (err error) {
 // maxInterval.
 func Done(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
 
-// Again answers that the work is done and the key is due again in d, or at once
-// when d is not above zero.
+// Again answers that the work is done and the key is due again in d: at once when d is
+// not above zero, and in 100 years at the latest.
 func Again(w http.ResponseWriter, d time.Duration) {
 	after(w, d)
 	w.WriteHeader(http.StatusNoContent)
@@ -115,7 +115,7 @@ func Never(w http.ResponseWriter) {
 
 // after sets the header that says when the key is due again, or retried.
 func after(w http.ResponseWriter, d time.Duration) {
-	text := strings.Replace(max(d, 0).String(), "µs", "us", 1) // a header is ASCII
+	text := strings.Replace(min(max(d, 0), cloudevent.MaxWait).String(), "µs", "us", 1) // a header is ASCII
 	w.Header().Set(cloudevent.AfterHeader, text)
 }
 

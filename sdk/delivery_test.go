@@ -100,6 +100,7 @@ func TestDelivery_Answers(t *testing.T) {
 		"again":               {again(5 * time.Minute), 204, "5m0s", ""},
 		"again at once":       {again(0), 204, "0s", ""},
 		"again, as was due":   {again(-time.Hour), 204, "0s", ""},
+		"again in a century":  {again(876600*time.Hour + 1), 204, "876600h0m0s", ""},
 		"again in no time":    {again(1500), 204, "1.5us", ""},
 		"never":               {sdk.Never, 204, "never", ""},
 		"retry":               {func(w http.ResponseWriter) { sdk.Retry(w, errors.New("busy")) }, 503, "", "busy\n"},

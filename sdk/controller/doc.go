@@ -26,7 +26,11 @@
 // process has not seen the object before, or has no record of what waits under the key, and
 // always when a source that watches reports it.
 // But an object that predicates would keep out of an operator that starts, such as an
-// object of another class, is not run.
+// object of another class, is not run, and maxInterval does not bring it back.
+//
+// Several controllers For one kind share the key of an object. Each has its own timer and
+// its own back-off, which are in the event that comes back. Without any timer one failure
+// fails the delivery, and all of them run again.
 //
 // One request is never reconciled twice at once within the process. Events for it
 // during a run lead to one more run. Between processes (replicas, and two revisions

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 var (
@@ -25,10 +27,6 @@ var (
 // gives it back with what it adds after the run, which distinguishes its calls from the calls
 // of handlers. It is the lowest of all priorities: no handler uses it.
 const runPriority = math.MinInt
-
-// maxWait is the longest wait that is asked for: the contract has a limit of 100
-// years.
-const maxWait = 10 * 365 * 24 * time.Hour
 
 // run is one run of a request, or the place for one, which all deliveries share that
 // ask for it before it begins.
@@ -178,7 +176,7 @@ func (q *queue) current(request reconcile.Request) *run {
 // AddWithOpts takes what handlers enqueue and what the controller adds after a run.
 func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
 	for _, request := range requests {
-		if e := (enqueued{request, min(max(o.After, 0), maxWait)}); !q.add(o, e) {
+		if e := (enqueued{request, min(max(o.After, 0), cloudevent.MaxWait)}); !q.add(o, e) {
 			q.withoutEvent(q, e)
 		}
 	}

@@ -78,7 +78,7 @@ func TestRequests_OfOneEvent(t *testing.T) {
 // TestAnswer_AsksForTheNextRun is an event under the key of the delivery.
 func TestAnswer_AsksForTheNextRun(t *testing.T) {
 	t.Parallel()
-	for want, wait := range map[string]time.Duration{"1h0m0s": time.Hour, "87600h0m0s": math.MaxInt64} {
+	for want, wait := range map[string]time.Duration{"1h0m0s": time.Hour, "876600h0m0s": math.MaxInt64} {
 		c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return reconcile.Result{RequeueAfter: wait}, nil }}
 		op := start(t, c, []client.Object{configMap("a", 1)})
 		a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))

@@ -1,5 +1,7 @@
 package cloudevent
 
+import "time"
+
 // The vocabulary of a RescheduleSource. The adapter is another module, which this
 // one must not import, and has the same names in its own package cloudevent. The
 // tests of this module run the real adapter, so that a difference fails them.
@@ -32,3 +34,6 @@ const (
 	// HeaderPrefix comes before the name of an attribute in the binary mode.
 	HeaderPrefix = "Ce-"
 )
+
+// MaxWait is the longest wait that a RescheduleSource takes: 100 years.
+const MaxWait = 876600 * time.Hour
