@@ -44,7 +44,7 @@
 //
 // There are no timers in the process and no watches. Its only calls are the calls of
 // the reconcilers, of a client ([WithClient]), and for the keys of the API server
-// ([WithAudience]). Waits are at most ten years, and the source rounds up what is finer
+// ([WithAudience]). Waits are at most 100 years, and the source rounds up what is finer
 // than its clock.
 //
 // # How it works

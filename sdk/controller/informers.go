@@ -25,6 +25,9 @@ type informers struct {
 	options cache.Options // what a resident operator would have in its cache
 	live    client.Reader
 	cached  cache.Cache // nil: reads are live
+	// mapped are the kinds whose objects a controller maps to others. It is complete
+	// before events are served.
+	mapped map[schema.GroupKind]bool
 
 	mu      sync.Mutex
 	byKind  map[kind]*informer

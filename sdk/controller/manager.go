@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -17,8 +18,12 @@ import (
 	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// gracePeriod is controller-runtime's: the time in which runs end.
-const gracePeriod = 30 * time.Second
+// What controller-runtime has by default: gracePeriod is the time in which runs end,
+// resyncPeriod the time after which every object is reconciled again.
+const (
+	gracePeriod  = 30 * time.Second
+	resyncPeriod = 10 * time.Hour
+)
 
 // manager is a manager whose controllers are driven by events that come in over
 // HTTP.
@@ -34,7 +39,9 @@ type manager struct {
 // its controllers watch nothing, keep no timers, and are driven by the
 // CloudEvents that Start serves on $PORT (8080 by default).
 //
-// The options of leader election and the SyncPeriod of the cache do not count. Objects
+// The options of leader election do not count. The SyncPeriod of the cache counts for a
+// controller whose key has the timer of another controller; elsewhere it is maxInterval
+// of the source. Objects
 // outside the namespaces of the cache are not reconciled, whatever asks for it. The
 // selectors of the cache are for cached reads and for [PrintSource]: the RescheduleSource
 // says which objects are watched. Metrics are off unless an address is given: events
@@ -46,7 +53,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 			return nil, err
 		}
 	}
-	in := &informers{byKind: map[kind]*informer{}}
+	in := &informers{byKind: map[kind]*informer{}, mapped: map[schema.GroupKind]bool{}}
 	s.feeder = &feeder{informers: in}
 	if !s.replicas && s.verify != nil {
 		s.feeder.seen.byKey = map[objectKey]rememberedObject{}
@@ -93,6 +100,9 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 	}
 	s.log = m.GetLogger().WithName("reschedule")
 	w := &manager{Manager: m, server: s, informers: in, grace: gracePeriod}
+	if o.Cache.SyncPeriod != nil {
+		s.resync = *o.Cache.SyncPeriod
+	}
 	if o.GracefulShutdownTimeout != nil {
 		w.grace = *o.GracefulShutdownTimeout
 	}
@@ -208,8 +218,26 @@ func (m *manager) readKinds() error {
 		if !k.Empty() && !taken[k.Kind] {
 			taken[k.Kind], q.prefix = true, k.Kind
 		}
+		if err := m.readMapped(a); err != nil {
+			return err
+		}
 		if q.namespaces, _, err = m.informers.namespaces(k); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// readMapped notes the kinds of objects that a controller maps to others.
+func (m *manager) readMapped(a *adopted) error {
+	watches, _ := a.sources()
+	for _, w := range watches {
+		k, err := kindOfValue(w.object, m.GetScheme())
+		if err != nil {
+			return err
+		}
+		if !mapsToItself(w.handler.Type()) {
+			m.informers.mapped[k.GroupKind()] = true
 		}
 	}
 	return nil

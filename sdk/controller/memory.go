@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -29,13 +30,13 @@ type rememberedAnswer struct {
 	answer
 	known bool      // nothing has happened to the key since
 	time  string    // of the event
-	dueAt time.Time // of the key, if the answer asks for another run
+	at    time.Time // of the answer
 }
 
 // begin returns the last answer to a key, when an event of the key begins, and the
 // version under which the next answer is kept. The last answer says what waits under
-// the key, as long as no other event took its place; its wait is what is left of it,
-// 0 if its time has come. It is known to be everything, unless an event of the key is
+// the key, as long as no other event took its place; its waits are what is left of them,
+// 0 if their time has come. It is known to be everything, unless an event of the key is
 // under way or failed, or this event may be the same one again.
 func (m *answerMemory) begin(key, eventTime string) (last answer, known bool, version uint64) {
 	m.mu.Lock()
@@ -54,8 +55,10 @@ func (m *answerMemory) begin(key, eventTime string) (last answer, known bool, ve
 	known = r.known && eventTime != "" && eventTime != r.time
 	r.version, r.known = m.counter, false
 	m.byKey[key] = r
-	if r.after > 0 {
-		r.after = max(time.Until(r.dueAt), 0)
+	passed := time.Since(r.at)
+	r.after, r.again = max(r.after-passed, 0), slices.Clone(r.again)
+	for i := range r.again {
+		r.again[i].after = max(r.again[i].after-passed, 0)
 	}
 	return r.answer, known, r.version
 }
@@ -65,7 +68,7 @@ func (m *answerMemory) keep(key string, version uint64, eventTime string, a answ
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := m.byKey[key]; ok && r.version == version {
-		m.byKey[key] = rememberedAnswer{version, a, true, eventTime, time.Now().Add(a.after)}
+		m.byKey[key] = rememberedAnswer{version, a, true, eventTime, time.Now()}
 	}
 }
 

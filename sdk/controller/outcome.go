@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,9 +23,10 @@ type outcome struct {
 
 // target is a request of a controller, and its key at the RescheduleSource.
 type target struct {
-	queue   *queue
-	request reconcile.Request
-	key     string
+	queue    *queue
+	request  reconcile.Request
+	key      string
+	failures int // its runs in a row that failed while another request of the key had a timer
 }
 
 func (t target) is(other target) bool { return t.queue == other.queue && t.request == other.request }
@@ -39,18 +42,26 @@ type delayed struct {
 	after time.Duration
 }
 
-// due is the data of an event that brings back a request, or several.
+// due is the data of an event that brings back a request, or several. A key has one
+// time: the soonest of its requests. Later is how long after it this one is due.
 type due struct {
 	Controller string `json:"controller,omitempty"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name,omitempty"`
+	Later      string `json:"later,omitempty"`
+	Failures   int    `json:"failures,omitempty"`
 	Requests   []due  `json:"requests,omitempty"`
 }
 
-func dueOf(ts ...target) due {
-	all := make([]due, len(ts))
-	for i, t := range ts {
-		all[i] = due{Controller: t.queue.name, Namespace: t.request.Namespace, Name: t.request.Name}
+// dueOf is the data of an event that is due at the soonest time of one of the requests.
+func dueOf(ds ...delayed) due {
+	all := make([]due, len(ds))
+	first := slices.MinFunc(ds, func(a, b delayed) int { return cmp.Compare(a.after, b.after) })
+	for i, d := range ds {
+		all[i] = due{Controller: d.queue.name, Namespace: d.request.Namespace, Name: d.request.Name, Failures: d.failures}
+		if later := d.after - first.after; later > 0 {
+			all[i].Later = later.String()
+		}
 	}
 	if len(all) == 1 {
 		return all[0]
@@ -71,29 +82,45 @@ func (d due) json() []byte {
 	return b
 }
 
-// answer is the answer to a delivery: the worst of the outcomes that it caused.
+// answer is the answer to a delivery: what the outcomes that it caused come to.
 type answer struct {
 	outcome
-	again []target // the targets that are due again
+	again []delayed // the targets that are due again
 }
 
-// worst combines the outcomes of targets: one failure fails all of them. Without a
-// failure the soonest time counts that one of them asks for.
-func worst(all []decision) answer {
+// combine makes one answer of the outcomes of targets. Without a timer one failure fails
+// the delivery, and the source retries it. A timer outlives the failures of others: then
+// each target has a time of its own, as in queues of their own, and the soonest is the
+// key's. A failed one comes back after a back-off that doubles from a second to 1000, and
+// one that is done after resync, if it is of the key: maxInterval does not count for a key
+// with a timer.
+func combine(all []decision, resync time.Duration, ofKey func(target) bool) answer {
 	a := answer{outcome: outcome{gone: len(all) > 0}}
+	timer := slices.ContainsFunc(all, func(d decision) bool { return d.after > 0 })
 	for _, d := range all {
 		a.gone = a.gone && d.gone
-		if a.err == nil {
-			a.err = d.err
-		}
-		if d.after > 0 {
-			a.again = append(a.again, d.target)
-			if a.after == 0 || d.after < a.after {
-				a.after = d.after
-			}
+		switch {
+		case d.after > 0:
+			a.add(delayed{d.target, d.after})
+		case d.err != nil && timer:
+			wait := min(time.Second<<min(d.failures, 10), 1000*time.Second)
+			d.failures++
+			a.add(delayed{d.target, wait})
+		case d.err != nil:
+			a.err = cmp.Or(a.err, d.err)
+		case timer && !d.gone && ofKey(d.target):
+			a.add(delayed{d.target, resync})
 		}
 	}
 	return a
+}
+
+// add adds a target that is due again.
+func (a *answer) add(d delayed) {
+	a.again = append(a.again, d)
+	if len(a.again) == 1 || d.after < a.after {
+		a.after = d.after
+	}
 }
 
 // write answers the delivery of a key. The answer that asks for another run is an

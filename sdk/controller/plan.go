@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -53,6 +54,12 @@ type observation struct {
 	// under it, or not.
 	last  answer
 	known bool
+	// atStart: predicates judged the object without a state before, as when an operator
+	// starts, and no controller maps objects of its kind. What they keep out then needs
+	// no other look before its next change, which is an event.
+	atStart bool
+	// unwatched: no controller watches the kind.
+	unwatched bool
 }
 
 // errUnknownKey marks a key that is due and that no controller knows. It is the
@@ -68,12 +75,14 @@ func (p planner) due(key string, d due, cause string) (is plan, err error) {
 		requests = []due{d}
 	}
 	for _, d := range requests {
-		is.run = append(is.run, p.named(d, key, &is)...)
+		for _, t := range p.named(d, key, &is) {
+			is.add(t)
+		}
 	}
-	if len(is.run) == 0 {
+	if is.empty() {
 		is.run = p.ofKey(key, &is)
 	}
-	if len(is.run) == 0 && !(cause != "" && is.drop()) {
+	if is.empty() && !(cause != "" && len(is.outside) > 0 && is.drop()) {
 		return is, p.unknownKey(key)
 	}
 	return is, nil
@@ -104,9 +113,11 @@ func (p planner) change(o observation) (is plan) {
 	if p.withClient { // then each has a key of its own
 		ofKey = slices.DeleteFunc(ofKey, func(t target) bool { return t.key != o.key })
 	}
-	for _, t := range o.last.again {
-		if !slices.ContainsFunc(is.run, t.is) && !o.deletes(t) {
-			is.add(delayed{t, o.last.after})
+	for _, d := range o.last.again {
+		if i := slices.IndexFunc(is.run, d.is); i >= 0 {
+			is.run[i].failures = d.failures
+		} else if !o.deletes(d.target) {
+			is.add(d)
 		}
 	}
 	for _, t := range ofKey {
@@ -124,7 +135,10 @@ func (p planner) change(o observation) (is plan) {
 			is.check = append(is.check, t)
 		}
 	}
-	is.drop()
+	keptOut := o.atStart && len(ofKey) > 0 && !slices.ContainsFunc(ofKey, func(t target) bool { return !t.isOf(o.change) })
+	if len(is.outside) > 0 || keptOut || o.unwatched {
+		is.drop()
+	}
 	return is
 }
 
@@ -151,14 +165,19 @@ func (is *plan) decide(t target, o outcome) {
 	}
 }
 
-// drop gives up a key for good whose requests are all outside the namespaces of the
-// manager's cache, and reports whether it is one.
+// drop gives up a key for good for which nothing is planned, and reports whether it is
+// one. maxInterval must not bring it back: it would wake the operator for nothing.
 func (is *plan) drop() bool {
-	if len(is.outside) == 0 || len(is.run)+len(is.check)+len(is.decided)+len(is.schedule) > 0 {
-		return false
+	dropped := is.empty()
+	if dropped {
+		is.decide(target{}, outcome{gone: true})
 	}
-	is.decide(target{}, outcome{gone: true})
-	return true
+	return dropped
+}
+
+// empty reports whether nothing is planned.
+func (is *plan) empty() bool {
+	return len(is.run)+len(is.check)+len(is.decided)+len(is.schedule)+len(is.survivors) == 0
 }
 
 // has reports whether anything is planned for a target under the key of the event.
@@ -180,7 +199,7 @@ func (is *plan) covers(t target) bool {
 func (p planner) anyKind() bool { return len(p.queues) == 1 && p.queues[0].prefix == "" }
 
 // named is the target that data names, if there is such a controller.
-func (p planner) named(d due, key string, is *plan) []target {
+func (p planner) named(d due, key string, is *plan) []delayed {
 	if d.Name == "" {
 		return nil
 	}
@@ -195,7 +214,9 @@ func (p planner) named(d due, key string, is *plan) []target {
 	if !is.covers(t) {
 		return nil
 	}
-	return []target{t}
+	t.failures = max(d.Failures, 0)
+	later, _ := time.ParseDuration(d.Later) // it is ours; else it runs now
+	return []delayed{{t, max(later, 0)}}
 }
 
 // ofKey are the targets of a key Kind/namespace/name or controller/namespace/name.

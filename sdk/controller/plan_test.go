@@ -79,8 +79,11 @@ func TestPlan_OfAChange(t *testing.T) {
 	in := func(q *queue, name string, after time.Duration) delayed {
 		return delayed{q.target(requestOf(name)), after}
 	}
-	again := func(after time.Duration, ts ...target) answer {
-		return answer{outcome: outcome{after: after}, again: ts}
+	again := func(after time.Duration, ts ...target) (last answer) {
+		for _, t := range ts {
+			last.add(delayed{t, after})
+		}
+		return last
 	}
 	a := first.target(requestOf("ns/a"))
 	const key = "ConfigMap/ns/a"
@@ -92,6 +95,11 @@ func TestPlan_OfAChange(t *testing.T) {
 	}{
 		{"a change", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), enqueued: []delayed{in(first, "ns/a", 0), in(second, "ns/a", 0)}}, "run first:ns/a second:ns/a"},
 		{"a change that predicates drop", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a")}, ""},
+		{"a change that predicates drop as at a start", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), atStart: true}, "decided the key=gone"},
+		{"the same, before a timer", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), atStart: true, last: again(time.Hour, a)}, "decided first:ns/a=1h0m0s"},
+		{"the same, of an object that maps to none", false, observation{key: "Pod/ns/p", change: of(updated, "Pod", "ns/p"), atStart: true}, ""},
+		{"the same, of an owned object", false, observation{key: key, change: of(updated, "Secret", "ns/s"), atStart: true}, "check first:ns/a second:ns/a"},
+		{"a change of a kind that is not watched", false, observation{key: "X//x", change: of(updated, "X", "/x"), atStart: true, unwatched: true}, "decided the key=gone"},
 		{"a change that predicates drop, before a timer", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), last: again(time.Hour, a)}, "decided first:ns/a=1h0m0s"},
 		{"a change that predicates drop, after a timer", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), last: again(0, a)}, "run first:ns/a"},
 		{"a change that runs what a timer is for", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), enqueued: []delayed{in(first, "ns/a", 0)}, last: again(time.Hour, a)}, "run first:ns/a"},
@@ -138,6 +146,8 @@ func TestPlan_OfADueKey(t *testing.T) {
 		{"any", due{Controller: "mapper", Namespace: "ns", Name: "a"}, "", "run mapper:ns/a"},
 		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "ns", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, "", "run first:ns/b mapper:ns/a"},
 		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "other", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, "", "run first:ns/b; outside mapper"},
+		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "ns", Name: "a", Later: "1m0s"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, "", "run first:ns/b; decided mapper:ns/a=1m0s"},
+		{"any", due{Controller: "mapper", Namespace: "ns", Name: "a", Later: "soon", Failures: -1}, "", "run mapper:ns/a"},
 		{"ConfigMap/ns/a", due{Controller: "former", Namespace: "ns", Name: "b"}, "", "run first:ns/a second:ns/a"},
 		{"any", due{Controller: "former", Namespace: "ns", Name: "b"}, "", "this operator does not know the key"},
 		{"ConfigMap/other/a", due{}, "", "this operator does not know the key"},

@@ -307,11 +307,7 @@ func (d *declared) yaml() string {
 	if audience := d.server.audience; audience != nil {
 		p("    audience: %s", asJSON(*audience))
 	}
-	period := 10 * time.Hour // controller-runtime's
-	if own := d.informers.options.SyncPeriod; own != nil {
-		period = *own
-	}
-	p("  maxInterval: %s # SyncPeriod", shortest(period))
+	p("  maxInterval: %s # SyncPeriod", shortest(d.server.resync))
 	p("  delivery: {timeout: PT2M} # more than a cold start and timeoutSeconds of the Service together")
 	p("  watch:\n    serviceAccountName: %s", account)
 	if selector != "" {

@@ -33,7 +33,7 @@ func TestRequests_OfOneEvent(t *testing.T) {
 	alone := start(t, c, objects)
 	for names, want := range map[string]string{
 		"zero": "204", "hour": "200 1h0m0s", "fails": "503", "final": "204", "gone": "204 never",
-		"zero,hour": "200 1h0m0s", "hour,minute,zero": "200 1m0s", "hour,fails": "503", "final,fails": "503", "zero,gone": "204", "gone,none": "204 never",
+		"zero,hour": "200 1h0m0s", "hour,minute,zero": "200 1m0s", "hour,fails": "200 1s", "final,fails": "503", "zero,gone": "204", "gone,none": "204 never",
 	} {
 		a := alone.send(changed("resource.add", "ServiceAccount/ns/"+names), account(names))
 		if runs := c.ran(); a.String() != want || len(runs) != strings.Count(names, ",")+1 {

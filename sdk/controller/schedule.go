@@ -18,7 +18,7 @@ func (s *server) schedule(ctx context.Context, ds []delayed) error {
 	for i, d := range ds {
 		s.answers.forget(d.key) // it is not everything any more that waits under the key
 		items[i] = sdk.Item{Key: d.key, Request: sdk.Request{
-			Delay: &ds[i].after, Policy: sdk.Earliest, Event: &sdk.Event{Type: cloudevent.DueType, Data: dueOf(d.target).json()},
+			Delay: &ds[i].after, Policy: sdk.Earliest, Event: &sdk.Event{Type: cloudevent.DueType, Data: dueOf(d).json()},
 		}}
 	}
 	outcomes, err := s.client.ScheduleAll(ctx, items...)

@@ -37,6 +37,7 @@ type server struct {
 
 	feeder *feeder // nil for a Handler
 	feedMu sync.Mutex
+	resync time.Duration // the SyncPeriod of a resident operator
 
 	mu     sync.Mutex
 	queues []*queue
@@ -48,7 +49,7 @@ type server struct {
 }
 
 func newServer(opts []Option) *server {
-	s := &server{options: options{concurrency: 1}, log: logr.Discard(), answers: answerMemory{byKey: map[string]rememberedAnswer{}}}
+	s := &server{options: options{concurrency: 1}, log: logr.Discard(), resync: resyncPeriod, answers: answerMemory{byKey: map[string]rememberedAnswer{}}}
 	for _, o := range opts {
 		o(&s.options)
 	}
@@ -152,7 +153,9 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := worst(slices.Concat(p.decided, outcomes))
+	a := combine(slices.Concat(p.decided, outcomes), s.resync, func(t target) bool {
+		return slices.ContainsFunc(s.planner().ofKey(key, &plan{}), t.is)
+	})
 	if a.err == nil { // a failed run has seen nothing, and is not the answer to a repeat
 		if f != nil {
 			s.feeder.seen.keep(f)
@@ -161,7 +164,9 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 		if a.after == 0 && !a.gone && len(p.survivors) > 0 {
 			// To the source the event of a deletion is the end of the key, also for
 			// maxInterval. So the key gets another event.
-			a.after, a.again = time.Millisecond, p.survivors
+			for _, t := range p.survivors {
+				a.add(delayed{t, time.Millisecond})
+			}
 		}
 	}
 	return a, nil
@@ -182,7 +187,9 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	if err != nil {
 		return p, nil, err
 	}
-	if len(f.objects) == 0 {
+	o.atStart = !s.feeder.informers.mapped[o.change.gvk.GroupKind()] &&
+		!slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
+	if o.unwatched = len(f.objects) == 0; o.unwatched {
 		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
 	}
 	if o.enqueued, err = s.feed(f); err != nil {
@@ -295,10 +302,17 @@ func (s *server) once(message string, about ...any) {
 }
 
 // due is the data of an event that brings a key back. Data that is not ours is the
-// data of a caller, and the key alone says what is due.
+// data of a caller, and the key alone says what is due. Of a wait after the time of the
+// key it has what is left of it.
 func (e event) due() (d due) {
 	if e.attribute("type") == cloudevent.DueType && len(e.Data) > 0 {
 		_ = json.Unmarshal(e.Data, &d)
+	}
+	at, err := time.Parse(time.RFC3339Nano, e.attribute(cloudevent.DueAtAttribute))
+	for i := range d.Requests {
+		if later, _ := time.ParseDuration(d.Requests[i].Later); later > 0 && err == nil {
+			d.Requests[i].Later = max(later-max(time.Since(at), 0), 0).String()
+		}
 	}
 	return d
 }

@@ -159,6 +159,7 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 	event, put := o.event, o.put
 	r := request(key, event)
 	r.Header.Set("Ce-Rescheduleattempt", strconv.Itoa(o.attempt))
+	r.Header.Set("Ce-Rescheduledueat", o.dueAt.Format(time.RFC3339Nano))
 	f.mu.Unlock()
 	w := httptest.NewRecorder()
 	f.sink.ServeHTTP(w, r)

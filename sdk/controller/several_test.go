@@ -1,0 +1,122 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
+)
+
+// The tests of this file are about a key that stands for requests of several
+// controllers.
+
+// beside runs the reconcilers in controllers that are For ConfigMaps, behind a source
+// whose key ConfigMap/ns/a is due once, and returns what ran by then.
+func beside(t *testing.T, until time.Duration, rs ...*play) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := newServer(nil)
+	s.verify = func(*http.Request) error { return nil }
+	for i, r := range rs {
+		r.start = time.Now()
+		q := newQueue(fmt.Sprint("c", i), nil)
+		q.kind = kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+		s.queues = append(s.queues, q)
+		skip := true
+		c, err := crcontroller.NewUnmanaged(q.name, crcontroller.Options{
+			Reconciler: &observedReconciler{r, q}, SkipNameValidation: &skip,
+			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+				return q
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = c.Start(ctx) }()
+	}
+	f := newFakeSource(t, time.Second)
+	f.sink = s
+	f.ingest("ConfigMap/ns/a", sdk.Event{Type: cloudevent.DueType})
+	time.Sleep(until)
+	f.close()
+	cancel()
+	synctest.Wait()
+}
+
+// forever is a reconciler that does the same step at each run.
+func forever(s step) *play { return &play{steps: slices.Repeat([]step{s}, 100)} }
+
+// seconds are the runs of a reconciler, in whole seconds.
+func (p *play) seconds() string {
+	var all []string
+	for _, at := range p.at {
+		all = append(all, fmt.Sprint(int(at/time.Second)))
+	}
+	return strings.Join(all, " ")
+}
+
+// TestSeveral_FailureLeavesTimers says that the failures of one controller neither
+// delay the timer of another nor are repeated by it.
+func TestSeveral_FailureLeavesTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks, failing := forever(after(2*time.Second)), forever(fails)
+		beside(t, 17*time.Second, looks, failing)
+		if got, want := looks.seconds(), "0 2 4 6 8 10 12 14 16"; got != want {
+			t.Errorf("the controller that asks for every 2 s ran at %s, want %s", got, want)
+		}
+		if got, want := failing.seconds(), "0 1 3 7 15"; got != want {
+			t.Errorf("the controller that fails ran at %s, want %s", got, want)
+		}
+	})
+}
+
+// TestSeveral_EachHasItsOwnTimer says that a controller that asks for an hour does not
+// run whenever another one asks for a minute.
+func TestSeveral_EachHasItsOwnTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		minute, hour := forever(after(25*time.Minute)), forever(after(time.Hour))
+		beside(t, 130*time.Minute, minute, hour)
+		if got, want := minute.seconds(), "0 1500 3000 4500 6000 7500"; got != want {
+			t.Errorf("every 25 minutes: ran at %s, want %s", got, want)
+		}
+		if got, want := hour.seconds(), "0 3600 7200"; got != want {
+			t.Errorf("every hour: ran at %s, want %s", got, want)
+		}
+	})
+}
+
+// TestSeveral_ResyncBesideATimer says that a controller that asks for nothing runs
+// again after the SyncPeriod, although maxInterval does not count for a key with a timer.
+func TestSeveral_ResyncBesideATimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer, done := forever(after(3*time.Hour)), forever(zero)
+		beside(t, 21*time.Hour, timer, done)
+		if got, want := done.seconds(), fmt.Sprint(0, 36000, 72000); got != want {
+			t.Errorf("ran at %s, want %s", got, want)
+		}
+	})
+}
+
+// TestSeveral_FailuresWithoutATimer are a failed delivery, which the source retries and
+// shows.
+func TestSeveral_FailuresWithoutATimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done, failing := forever(zero), forever(fails)
+		beside(t, 8*time.Second, done, failing)
+		if got, want := failing.seconds(), "0 1 3 7"; got != want {
+			t.Errorf("ran at %s, want %s", got, want)
+		}
+	})
+}
