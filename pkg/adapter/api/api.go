@@ -207,7 +207,7 @@ func (c *call) serve() error {
 	do, allow := c.route(p.kind)
 	switch {
 	case allow == "":
-		return schedule.Refuse(schedule.CodeNotFound, "no such path; a key is one path segment, a / in it is written %%2F")
+		return schedule.Refuse(schedule.CodeNotFound, "no such path: at an address are /schedules, /deadletters, /events and /resync; a / in a key is written %%2F")
 	case do == nil:
 		c.w.Header()["Allow"] = []string{allow}
 		return schedule.Refuse(schedule.CodeMethod, "%.32q is not allowed here, only %s", c.r.Method, allow)

@@ -55,7 +55,11 @@ func TestPath_UnknownIsRefused(t *testing.T) {
 		{method: "GET", target: "/", status: 404, code: "not_found"},
 		{method: "GET", target: "/default", status: 404, code: "not_found"},
 		{method: "GET", target: "//demo", status: 404, code: "not_found"},
-		{method: "GET", target: "/default/demo/", status: 404, code: "not_found"},
+		{method: "GET", target: "/default/demo//", status: 404, code: "not_found"},
+		{method: "GET", target: "//", status: 404, code: "not_found"},
+		{method: "GET", target: "/default/demo/%2F", status: 404, code: "not_found"},
+		{method: "POST", target: "/default/demo/resync/", status: 404, code: "not_found"},
+		{method: "POST", target: "/default/demo/schedules/", status: 405, code: "method_not_allowed"},
 		{method: "GET", target: "/default/demo/schedule", status: 404, code: "not_found"},
 		{method: "PUT", target: "/default/demo/schedules/a/b", status: 404, code: "not_found"},
 		{method: "GET", target: "/default/other", status: 404, code: "not_found"},
@@ -88,6 +92,25 @@ func TestPath_UnknownIsRefused(t *testing.T) {
 			if p := problemOf(t, w.Body.Bytes()); w.Code != 405 || p.Code != "method_not_allowed" || w.Header().Get("Allow") != allow {
 				t.Errorf("%s %s: %d %v", method, target, w.Code, w.Header())
 			}
+		}
+	}
+}
+
+// Routes and base URLs of clients add a slash to an address. Clients make the address with a slash of a call for the
+// key "..", which must have no effect.
+func TestAddress_SlashAtItsEndCountsAsNone(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	e.put(t, "k", "")
+	if w := e.do("POST", base+"/", "x"); w.Code != http.StatusAccepted || len(e.ingested) != 1 {
+		t.Errorf("an event: %d %s", w.Code, w.Body)
+	}
+	if w := e.do("GET", base+"/", ""); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"pending":1`) {
+		t.Errorf("the counts: %d %s", w.Code, w.Body)
+	}
+	for _, method := range []string{"DELETE", "PUT"} {
+		if w := e.do(method, base+"/", "{}"); w.Code != http.StatusMethodNotAllowed || len(e.entries) != 1 {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
 		}
 	}
 }

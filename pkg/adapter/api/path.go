@@ -10,7 +10,7 @@ type pathKind uint8
 const (
 	pathUnknown    pathKind = iota
 	pathOpenAPI             // /openapi.json
-	pathSource              // /namespace/name
+	pathSource              // /namespace/name, also with a slash at the end
 	pathSchedules           // /namespace/name/schedules
 	pathKey                 // /namespace/name/schedules/key
 	pathRun                 // /namespace/name/schedules/key/run
@@ -71,7 +71,7 @@ func splitPath(u *url.URL) path {
 	switch {
 	case n == 1 && segments[0] == "openapi.json":
 		p.kind = pathOpenAPI
-	case n == 2:
+	case n == 2, n == 3 && segments[2] == "": // clients and routes add a slash to an address
 		p.kind = pathSource
 	case n >= 3:
 		p.kind = kindOf(segments[2], segments[4], n)
