@@ -324,7 +324,7 @@ test-release-all: ## Make a release for all platforms twice, and compare them (l
 	hack/test-release.sh --all
 
 .PHONY: test-upgrade
-test-upgrade: ## Upgrade the adapter of 0.1.0 or of the commit FROM, built from the history, under load, and go back; a group and a source that watches too, if FROM has them
+test-upgrade: ## Upgrade the adapters of the commit FROM, built from the history, under load, and go back: alone, in a group, and with a source that watches
 	hack/test-upgrade.sh
 
 .PHONY: release-yaml

@@ -161,7 +161,7 @@ func inspect(args []string, stdout, stderr io.Writer) (int, error) {
 		}, stdout)
 	default:
 		err = list(db, *source, func(after string) ([]store.Item, bool, error) {
-			return db.List(*source, *prefix, after, pageRows)
+			return db.List(*source, *prefix, after, pageRows, true)
 		}, stdout)
 	}
 	switch err = errors.Join(err, db.Close()); {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -308,11 +309,18 @@ func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settin
 func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyState, of []int, n int, _ error) {
 	if len(items) == 1 {
 		k := keyState{key: items[0].Key}
-		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
-			k.refused = s.open(&k, now, a.outlines || !a.claimed)
+		most := int64(smallEntry)
+		switch {
+		case a.outlines:
+			most = outline
+		case a.claimed:
+			most = whole
 		}
-		if small := !a.claimed && !a.outlines && k.stored != nil; small && (k.stored.Omitted > 0 || k.stored.Size(k.key) > smallEntry) {
-			a.needs = entryCopies * k.stored.Size(k.key)
+		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
+			k.refused = s.open(&k, now, most)
+		}
+		if size := k.stored.Size(k.key); most == smallEntry && size > most {
+			a.needs = entryCopies * size
 			return nil, nil, 0, errLarge
 		}
 		return []keyState{k}, nil, 1, nil
@@ -334,7 +342,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 			case !k.reads() && k.flight != nil:
 				held += k.flight.Entry.Size(key)
 			case oneByOne && k.reads():
-				k.stored, k.corrupt, k.refused = s.get(key, false)
+				k.stored, k.corrupt, k.refused = s.get(key, whole)
 				held += k.stored.Size(key)
 			}
 		}
@@ -380,7 +388,7 @@ func (s *Source) readAll(keys []keyState, a *admission) error {
 	case a.outlines:
 		// One of them may be unreadable: it must not stop the others.
 		for _, k := range unread {
-			k.stored, k.corrupt, k.refused = s.get(k.key, true)
+			k.stored, k.corrupt, k.refused = s.get(k.key, outline)
 		}
 	default: // one by one, with memory claimed for any size
 		return errLarge
@@ -393,15 +401,17 @@ func (k *keyState) reads() bool {
 	return k.refused == nil && (k.flight == nil || !k.flight.Own)
 }
 
-// get reads a key's entry, or its outline. A key whose entry cannot be read is
-// treated as absent, but counted: a new entry replaces it, and a cancellation
-// removes it.
-func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bool, err error) {
-	if outline {
-		e, err = s.q.store.Outline(s.uid, key)
-	} else {
-		e, err = s.q.store.Get(s.uid, key)
-	}
+// Of which entries [Source.get] reads the event: of none, or of all.
+const (
+	outline = 0
+	whole   = math.MaxInt64
+)
+
+// get reads a key's entry, and its event if the entry has at most most bytes. A key whose
+// entry cannot be read is treated as absent, but counted: a new entry replaces it, and a
+// cancellation removes it.
+func (s *Source) get(key string, most int64) (e *schedule.Entry, unreadable bool, err error) {
+	e, err = s.q.store.Outline(s.uid, key, most)
 	if _, ok := errors.AsType[*store.CorruptError](err); ok { // the store has logged it, once
 		return nil, true, nil
 	}
@@ -409,10 +419,10 @@ func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bo
 }
 
 // open reads the entry and the flight of a key.
-func (s *Source) open(k *keyState, now time.Time, outline bool) (err error) {
+func (s *Source) open(k *keyState, now time.Time, most int64) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
-		if k.stored, k.corrupt, err = s.get(k.key, outline); err != nil {
+		if k.stored, k.corrupt, err = s.get(k.key, most); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Source) Cancel(key string, c schedule.Conditions) error {
 func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, firstWrites, error) {
 	defer s.lock(key)()
 	k := keyState{key: key}
-	if err := s.open(&k, s.now(), true); err != nil {
+	if err := s.open(&k, s.now(), outline); err != nil {
 		return nil, nil, err
 	}
 	if err := c.Check(key, k.current); err != nil {
@@ -109,7 +109,7 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (total int, err e
 		if ctx.Err() != nil {
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
 		}
-		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage)
+		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage, false)
 		if err != nil {
 			return total, err
 		}
@@ -152,7 +152,7 @@ func (s *Source) cancelStripe(st *stripe, prefix string, writes *firstWrites) er
 		if f.Own || f.Cancelled || !strings.HasPrefix(key, prefix) || schedule.IsDeadLetterKey(key) {
 			continue
 		}
-		e, unreadable, err := s.get(key, true)
+		e, unreadable, err := s.get(key, outline)
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (s *Source) cancelItems(items []store.Item, writes *firstWrites) (int, erro
 	keys, now := make([]keyState, len(items)), s.now()
 	for i := range items {
 		keys[i].key = items[i].Key
-		if err := s.open(&keys[i], now, true); err != nil {
+		if err := s.open(&keys[i], now, outline); err != nil {
 			return 0, err
 		}
 	}

@@ -34,11 +34,11 @@ func (b badReads) Get(source, key string) (*schedule.Entry, error) {
 	return b.Store.Get(source, key)
 }
 
-func (b badReads) Outline(source, key string) (*schedule.Entry, error) {
+func (b badReads) Outline(source, key string, most int64) (*schedule.Entry, error) {
 	if err := b.err(key); err != nil {
 		return nil, err
 	}
-	return b.Store.Outline(source, key)
+	return b.Store.Outline(source, key, most)
 }
 
 func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {

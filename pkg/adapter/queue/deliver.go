@@ -73,7 +73,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*
 	if st.flights[row.Key] != nil {
 		return nil, nil
 	}
-	e, _, err := s.get(row.Key, false)
+	e, _, err := s.get(row.Key, whole)
 	if err != nil {
 		s.retryRead(row, err)
 		return nil, nil
@@ -127,7 +127,7 @@ func (s *Source) retryRead(row timer.Row, err error) {
 		}
 		st := s.stripe(row.Key)
 		st.Lock()
-		e, _, err := s.get(row.Key, true)
+		e, _, err := s.get(row.Key, outline)
 		if err == nil && e != nil {
 			row.At, row.Revision = e.At().UnixNano(), e.Revision
 		}

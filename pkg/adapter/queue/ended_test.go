@@ -58,11 +58,11 @@ func (s *endingStore) Get(source, key string) (*schedule.Entry, error) {
 	return s.Store.Get(source, key)
 }
 
-func (s *endingStore) Outline(source, key string) (*schedule.Entry, error) {
+func (s *endingStore) Outline(source, key string, most int64) (*schedule.Entry, error) {
 	if err := s.end(); err != nil {
 		return nil, err
 	}
-	return s.Store.Outline(source, key)
+	return s.Store.Outline(source, key, most)
 }
 
 func (s *endingStore) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
@@ -96,18 +96,18 @@ func (c *endingCommit) Wait() error {
 	return c.Commit.Wait()
 }
 
-func (s *endingStore) List(source, prefix, after string, limit int) ([]store.Item, bool, error) {
+func (s *endingStore) List(source, prefix, after string, limit int, events bool) ([]store.Item, bool, error) {
 	if err := s.end(); err != nil {
 		return nil, false, err
 	}
-	return s.Store.List(source, prefix, after, limit)
+	return s.Store.List(source, prefix, after, limit, events)
 }
 
-func (s *endingStore) Letters(source, prefix, after string, limit int) ([]store.Item, bool, error) {
+func (s *endingStore) Letters(source, prefix, after string, limit int, events bool) ([]store.Item, bool, error) {
 	if err := s.end(); err != nil {
 		return nil, false, err
 	}
-	return s.Store.Letters(source, prefix, after, limit)
+	return s.Store.Letters(source, prefix, after, limit, events)
 }
 
 func (s *endingStore) Backlog(source string, now time.Time, limit int, skip func(string, uint64) bool) (store.Backlog, error) {
@@ -135,8 +135,8 @@ func (s *endingStore) WatchStates(source string) ([]store.WatchState, error) {
 func (s *endingStore) contents(t *testing.T) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}
-	items, _, err := s.Store.List("s", "", "", 10_000)
-	letters, _, e := s.Store.Letters("s", schedule.KeptLetterKey(""), "", 10_000)
+	items, _, err := s.Store.List("s", "", "", 10_000, true)
+	letters, _, e := s.Store.Letters("s", schedule.KeptLetterKey(""), "", 10_000, true)
 	if err = errors.Join(err, e); err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 	if f != nil && f.Own {
 		return false
 	}
-	e, err := q.store.Outline(row.Source, row.Key)
+	e, err := q.store.Outline(row.Source, row.Key, outline)
 	if err != nil || e == nil || !e.Expired(now) {
 		return false
 	}

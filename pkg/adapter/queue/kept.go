@@ -54,7 +54,7 @@ func (s *Source) keptRows(rows []store.Row, limit int) ([]store.Row, error) {
 // is no space for the letter. The caller holds kept's lock, until the changes are applied.
 func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *schedule.Spec) []store.Change {
 	key := schedule.KeptLetterKey(letter.DeadLetter.Key)
-	old, corrupt, err := s.get(key, true)
+	old, corrupt, err := s.get(key, outline)
 	if err != nil {
 		if RefusalOfEndedStore(err) == nil {
 			s.q.cfg.Log.Error("the dead letter of a key cannot be read", "source", settings.Path(), "key", letter.DeadLetter.Key, "error", err)
@@ -75,7 +75,7 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 			return changes
 		}
 		for _, r := range rows {
-			oldest, unreadable, err := s.get(r.Key, true)
+			oldest, unreadable, err := s.get(r.Key, outline)
 			if r.Key == key || err != nil || oldest == nil && !unreadable {
 				continue
 			}
@@ -110,7 +110,7 @@ func (s *Source) Letter(key string) (Letter, bool, error) {
 		return Letter{}, false, err
 	}
 	defer s.leave()
-	e, _, err := s.get(schedule.KeptLetterKey(key), false)
+	e, _, err := s.get(schedule.KeptLetterKey(key), whole)
 	return Letter{key, e}, s.isKept(e), err
 }
 
@@ -128,7 +128,7 @@ func (s *Source) Letters(prefix, token string, limit int) ([]Letter, string, err
 		return nil, "", err
 	}
 	defer s.leave()
-	items, more, err := s.keptItems(prefix, after.Key, limit)
+	items, more, err := s.keptItems(prefix, after.Key, limit, true)
 	if err != nil {
 		return nil, "", err
 	}
@@ -145,12 +145,12 @@ func (s *Source) Letters(prefix, token string, limit int) ([]Letter, string, err
 }
 
 // keptItems lists the dead letters that are kept, under the keys of their occurrences.
-func (s *Source) keptItems(prefix, after string, limit int) ([]store.Item, bool, error) {
+func (s *Source) keptItems(prefix, after string, limit int, events bool) ([]store.Item, bool, error) {
 	all := schedule.KeptLetterKey("")
 	if after != "" {
 		after = all + after
 	}
-	items, more, err := s.q.store.Letters(s.uid, all+prefix, after, limit)
+	items, more, err := s.q.store.Letters(s.uid, all+prefix, after, limit, events)
 	for i := range items {
 		items[i].Key = strings.TrimPrefix(items[i].Key, all)
 	}
@@ -180,7 +180,7 @@ func (s *Source) discard(keys []string) (int, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for _, key := range keys {
 		key = schedule.KeptLetterKey(key)
-		e, corrupt, err := s.get(key, true)
+		e, corrupt, err := s.get(key, outline)
 		if err != nil {
 			return 0, err
 		}
@@ -263,14 +263,13 @@ func (s *Source) eachPage(ctx context.Context, prefix, done string, do func(keys
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d dead letters were %s: call again for the others", total, done)
 		}
 		var items []store.Item
-		if items, more, err = s.keptItems(prefix, after, lettersPage); err != nil {
+		if items, more, err = s.keptItems(prefix, after, lettersPage, false); err != nil {
 			return total, err
 		}
 		keys := make([]string, len(items))
 		for i, item := range items {
 			keys[i], after = item.Key, item.Key
 		}
-		clear(items) // their events
 		n, err := do(keys)
 		total, begun = total+n, begun || n > 0
 		if err != nil {
@@ -298,7 +297,7 @@ func (s *Source) RedriveLetter(key string, claim ClaimMemory) (bool, error) {
 }
 
 func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
-	letter, _, err := s.get(schedule.KeptLetterKey(key), true)
+	letter, _, err := s.get(schedule.KeptLetterKey(key), outline)
 	if err != nil || !s.isKept(letter) {
 		return false, err
 	}
@@ -321,13 +320,13 @@ func (s *Source) redriven(key string, a *admission) (bool, error) {
 	defer s.lock(key)()
 	s.kept.Lock()
 	defer s.kept.Unlock()
-	letter, _, err := s.get(schedule.KeptLetterKey(key), false)
+	letter, _, err := s.get(schedule.KeptLetterKey(key), whole)
 	if err != nil || !s.isKept(letter) {
 		return false, err
 	}
 	settings, now := s.Spec(), s.now()
 	k := keyState{key: key}
-	if err := s.open(&k, now, false); err != nil {
+	if err := s.open(&k, now, whole); err != nil {
 		return false, err
 	}
 	request := letter.Redrive()
@@ -369,7 +368,7 @@ func (s *Source) trimKept() {
 func (s *Source) trimOne(r store.Row, surplus bool, maxAge time.Duration) error {
 	s.kept.Lock()
 	defer s.kept.Unlock()
-	e, _, err := s.get(r.Key, false)
+	e, _, err := s.get(r.Key, outline)
 	if err != nil || e == nil || e.Revision != r.Revision {
 		return err
 	}

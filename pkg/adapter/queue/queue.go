@@ -138,7 +138,7 @@ func (q *Queue) recover() error {
 			}
 			changes, held = changes[:0], 0
 		}
-		old, err := q.store.Get(row.Source, row.Key)
+		old, err := q.store.Outline(row.Source, row.Key, outline)
 		if err != nil {
 			q.cfg.Log.Error("an entry cannot be read and was left out of the recovery", "source", row.Source, "key", row.Key, "error", err)
 			continue

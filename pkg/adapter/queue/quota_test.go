@@ -85,7 +85,7 @@ func (h *house) close() {
 func (h *house) scan(uid string) (keys, bytes int64) {
 	h.t.Helper()
 	for _, list := range []func(after string) ([]store.Item, bool, error){
-		func(after string) ([]store.Item, bool, error) { return h.db.List(uid, "", after, 100) },
+		func(after string) ([]store.Item, bool, error) { return h.db.List(uid, "", after, 100, true) },
 		func(after string) ([]store.Item, bool, error) { return h.db.DeadLetters(uid, after, 100) },
 	} {
 		for after, more := "", true; more; {

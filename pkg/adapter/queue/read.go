@@ -27,7 +27,7 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 	e := f.Entry
 	if !f.Own {
 		var err error
-		if e, _, err = s.get(key, false); err != nil {
+		if e, _, err = s.get(key, whole); err != nil {
 			return schedule.View{}, false, err
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 		items, next, err = s.q.store.ListDue(s.uid, o.Prefix, after, o.Limit, scanRows)
 	} else {
 		var more bool
-		items, more, err = s.q.store.List(s.uid, o.Prefix, after.Key, o.Limit)
+		items, more, err = s.q.store.List(s.uid, o.Prefix, after.Key, o.Limit, true)
 		if more {
 			next.Key = items[len(items)-1].Key
 		}

@@ -190,7 +190,7 @@ func (s *Source) entry(key string, f *activeFlight) (*schedule.Entry, bool, erro
 	if f != nil && f.Own {
 		return f.Entry, false, nil
 	}
-	return s.get(key, false)
+	return s.get(key, outline)
 }
 
 // accept registers an entry that is in the store now. The caller holds the stripe,

@@ -35,10 +35,7 @@ type Entry struct {
 	MaxInterval *time.Duration // nil: the source's
 	UID         string
 	Reason      string
-	Event       *Event // nil: the default event, or Omitted says that it was left out
-	// Omitted is the part of Size that was not read with the entry, because the
-	// caller does not need its event. Such an entry cannot be stored.
-	Omitted int64
+	Event       *Event // nil: the default event
 	// TraceParent and TraceState are the W3C trace context of the call that
 	// scheduled the occurrence.
 	TraceParent, TraceState string
@@ -126,14 +123,14 @@ func (e *Entry) Size(key string) int64 {
 	if e == nil {
 		return 0
 	}
-	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + e.Event.size()
+	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + int(e.Event.size())
 	if e.LastFailure != nil {
 		n += len(e.LastFailure.Data)
 	}
 	if d := e.DeadLetter; d != nil {
 		n += len(d.Key) + len(d.ID) + len(d.Failure.Dest) + len(d.Failure.Data)
 	}
-	return int64(n) + e.Omitted
+	return int64(n)
 }
 
 func (e *Entry) interval(src *Spec) time.Duration {

@@ -36,6 +36,11 @@ type Event struct {
 	// DataBase64: the JSON format must carry the data as data_base64, because it
 	// came so.
 	DataBase64 bool
+
+	// Omitted: of a stored event only the ID was read, and how large its body is, all but
+	// the ID. It stands for the event in a change that keeps it.
+	Omitted  bool  `json:"-"`
+	BodySize int64 `json:"-"` // only of an omitted one
 }
 
 // again is the event for a further occurrence, which an outcome or a request after
@@ -50,20 +55,28 @@ func (e *Event) again() *Event {
 	return &c
 }
 
-// size is the length of all attributes and the data, without the start of the id: a
-// new occurrence of an ingested event has another id.
-func (e *Event) size() int {
+// size is the size of the body, and of the id without its start: a new occurrence of an
+// ingested event has another id.
+func (e *Event) size() int64 {
 	if e == nil {
 		return 0
 	}
-	n := max(len(e.ID)-idBytes, 0) + len(e.Source) + len(e.Type) + len(e.Subject) + len(e.DataContentType) + len(e.DataSchema) + len(e.Data)
+	return int64(max(len(e.ID)-idBytes, 0)) + e.Body()
+}
+
+// Body is the size of the body: all attributes but the ID, and the data.
+func (e *Event) Body() int64 {
+	if e.Omitted {
+		return e.BodySize
+	}
+	n := len(e.Source) + len(e.Type) + len(e.Subject) + len(e.DataContentType) + len(e.DataSchema) + len(e.Data)
 	for name, value := range e.Extensions {
 		n += len(name) + 8
 		if s, ok := value.(string); ok {
 			n += len(s) - 8
 		}
 	}
-	return n
+	return int64(n)
 }
 
 // Equal compares all attributes and the data.
@@ -71,7 +84,12 @@ func (e *Event) Equal(o *Event) bool {
 	if e == nil || o == nil {
 		return e == o
 	}
-	return e.ID == o.ID && e.Source == o.Source && e.Time.Equal(o.Time) && e.Type == o.Type &&
+	return e.ID == o.ID && e.SameBody(o)
+}
+
+// SameBody compares all attributes but the ID, and the data.
+func (e *Event) SameBody(o *Event) bool {
+	return e.Omitted == o.Omitted && e.BodySize == o.BodySize && e.Source == o.Source && e.Time.Equal(o.Time) && e.Type == o.Type &&
 		e.Subject == o.Subject && e.DataContentType == o.DataContentType && e.DataSchema == o.DataSchema &&
 		e.DataBase64 == o.DataBase64 && (e.Data == nil) == (o.Data == nil) && string(e.Data) == string(o.Data) &&
 		maps.Equal(e.Extensions, o.Extensions)

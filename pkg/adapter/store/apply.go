@@ -2,11 +2,14 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // scratch is what an Apply encodes in.
@@ -86,19 +89,9 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 			return nil, err
 		}
 	}
-	needs := needsFormat(changes)
-	if needs {
-		if err := db.mark(b); err != nil {
-			b.Close()
-			return nil, err
-		}
-	}
 	c, err := db.commit(b, lazy)
 	if err != nil {
 		return nil, err
-	}
-	if len(marks) > 0 || needs {
-		db.marked.Store(true)
 	}
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
@@ -113,16 +106,6 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 	return c, nil
 }
 
-// needsFormat reports whether a record has a field that version 1 of the layout has not.
-func needsFormat(changes []Change) bool {
-	for i := range changes {
-		if e := changes[i].New; e != nil && (e.LastFailure != nil || e.DeadLetter != nil && e.DeadLetter.Tries != 0) {
-			return true
-		}
-	}
-	return false
-}
-
 // add puts one change into the batch.
 func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]delta, error) {
 	if c.Old == nil && c.New == nil && !c.Corrupt {
@@ -131,20 +114,18 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	if err := checkNames(c.Source, c.Key); err != nil {
 		return deltas, err
 	}
-	var err error
+	err := db.addEvent(b, s, c)
 	s.key = appendRecordKey(s.key[:0], c.Source, c.Key)
-	if c.Corrupt { // a range hides what is below without reading it; a key does not
-		err = b.DeleteRange(s.key, append(bytes.Clone(s.key), end), nil)
+	if err == nil && c.Corrupt {
+		err = hide(b, s.key)
 	}
-	if err != nil {
-		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
-	}
-	if c.New != nil {
-		db.absent.add(s.key)
-	}
-	if c.New == nil {
+	switch {
+	case err != nil:
+	case c.New == nil:
 		err = b.Delete(s.key, nil)
-	} else if s.value, err = appendRecord(s.value[:0], c.New); err == nil {
+	default:
+		db.absent.add(s.key)
+		s.value = appendRecord(s.value[:0], c.New)
 		err = b.Set(s.key, s.value, nil)
 	}
 	if err != nil {
@@ -183,6 +164,52 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 		held.entries++
 	}
 	return db.count(deltas, c.Source, c.Key, n, held)
+}
+
+// hide removes a row that cannot be read. A range hides what is below without reading it; a
+// key does not.
+func hide(b *pebble.Batch, row []byte) error {
+	return b.DeleteRange(row, append(bytes.Clone(row), end), nil)
+}
+
+// errOmitted is the error of a change that keeps an event where there is none.
+var errOmitted = errors.New("the event was not read, and there is none to keep")
+
+// addEvent puts the change of the key's event into the batch. A change that keeps the event,
+// as outcomes do, writes nothing of it.
+func (db *DB) addEvent(b *pebble.Batch, s *scratch, c *Change) (err error) {
+	var old, event *schedule.Event
+	if c.Old != nil {
+		old = c.Old.Event
+	}
+	if c.New != nil {
+		event = c.New.Event
+	}
+	switch {
+	case event != nil && event.Omitted && old == nil:
+		return errOmitted
+	case event != nil && old != nil && keeps(old, event), event == nil && old == nil && !c.Corrupt:
+		return nil
+	}
+	s.key = appendEventKey(s.key[:0], c.Source, c.Key)
+	if c.Corrupt {
+		if err := hide(b, s.key); err != nil {
+			return err
+		}
+	}
+	if event == nil {
+		return b.Delete(s.key, nil)
+	}
+	if s.value, err = appendEvent(s.value[:0], event); err != nil {
+		return err
+	}
+	return b.Set(s.key, s.value, nil)
+}
+
+// keeps reports that the row of the old event is right for the new one too. Most often it is
+// the same event, or one that has lost its ID.
+func keeps(old, event *schedule.Event) bool {
+	return old == event || event.Omitted || old.Time == event.Time && old.SameBody(event) //nolint:staticcheck // the zone counts
 }
 
 func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([]delta, error) {

@@ -58,7 +58,7 @@ func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 	if !errors.As(err, &corrupt) || corrupt.Source != "s" || corrupt.Key != "b" || !strings.Contains(err.Error(), "version is 99") {
 		t.Fatal(err)
 	}
-	items, _, err := db.List("s", "", "", 10)
+	items, _, err := db.List("s", "", "", 10, true)
 	if err != nil || len(items) != 3 || items[1].Entry != nil {
 		t.Fatal(items, err)
 	}
@@ -140,7 +140,7 @@ func TestDamage_NeverWrongData(t *testing.T) {
 	if lost == 0 || lost == len(keys) {
 		t.Errorf("%d of %d keys are corrupt", lost, len(keys))
 	}
-	items, _, err := db.List("s", "", "", 1000)
+	items, _, err := db.List("s", "", "", 1000, true)
 	listed := 0
 	for _, item := range items {
 		if item.Entry != nil {
@@ -226,7 +226,7 @@ func testPurgeCutOff(t *testing.T) {
 	prefix := appendSource(nil, tableRecord, "s")
 	for _, err := range []error{
 		b.DeleteRange(prefix, successor(prefix), nil),
-		b.DeleteRange([]byte("d/"), []byte("d0"), nil), b.DeleteRange([]byte("r/"), []byte("r0"), nil),
+		b.DeleteRange([]byte("e/"), []byte("e0"), nil), b.DeleteRange([]byte("d/"), []byte("d0"), nil), b.DeleteRange([]byte("r/"), []byte("r0"), nil),
 		b.DeleteRange([]byte("u/"), []byte("u0"), nil), b.DeleteRange([]byte("c/"), []byte("c0"), nil),
 		b.Set(purgeKey("s"), nil, nil), b.Commit(pebble.Sync), db.Close(),
 	} {

@@ -126,8 +126,8 @@ func (db *DB) recount(source string) (s sum, err error) {
 }
 
 // eachRecord visits the records of a source, also records in a block that cannot
-// be read, as far as the due index names them. read decodes the record; its entry
-// is nil when it cannot be read.
+// be read, as far as the due index names them. read decodes the record, without its event;
+// the entry is nil when it cannot be read.
 func (db *DB) eachRecord(source string, visit func(key string, read func() (*schedule.Entry, error)) error) (err error) {
 	prefix := appendSource(nil, tableRecord, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
@@ -137,7 +137,7 @@ func (db *DB) eachRecord(source string, visit func(key string, read func() (*sch
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt, false)
 			if err != nil {
 				return err
 			}
@@ -151,7 +151,7 @@ func (db *DB) eachRecord(source string, visit func(key string, read func() (*sch
 			}
 		}
 		key := string(it.Key()[len(prefix):])
-		if err := visit(key, func() (*schedule.Entry, error) { return db.item(it, source, key) }); err != nil {
+		if err := visit(key, func() (*schedule.Entry, error) { return db.item(it, source, key, false) }); err != nil {
 			return err
 		}
 	}

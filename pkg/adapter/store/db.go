@@ -33,7 +33,6 @@ type DB struct {
 	observe  func(time.Duration)
 
 	id        string
-	marked    atomic.Bool // the store has marks, and format 2
 	fatal     atomic.Pointer[error]
 	gate      gate
 	copying   sync.Mutex // while there is a checkpoint
@@ -182,9 +181,6 @@ func (db *DB) start(o *Options) error {
 	}
 	if o.ReadOnly {
 		return nil
-	}
-	if err := db.dropStaleVolumes(); err != nil {
-		return err
 	}
 	return db.startKeeper()
 }

@@ -17,24 +17,16 @@ var (
 )
 
 // decodeRecord reads what appendRecord wrote and refuses anything else. It
-// keeps nothing of b.
-func decodeRecord(b []byte) (*schedule.Entry, error) { return decode(b, false) }
-
-// decodeOutline is decodeRecord, but leaves out the event of a record that is
-// larger than maxShared.
-func decodeOutline(b []byte) (*schedule.Entry, error) { return decode(b, len(b) > maxShared) }
-
-func decode(b []byte, outline bool) (*schedule.Entry, error) {
+// keeps nothing of b. The entry's event is omitted.
+func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if len(b) == 0 {
 		return nil, errShort
 	}
 	if b[0] != recordVersion {
 		return nil, fmt.Errorf("its version is %d, this program reads %d", b[0], recordVersion)
 	}
-	d := decoder{record: b, at: 1, outline: outline}
-	if len(b) <= maxShared {
-		d.shared = string(b)
-	}
+	d := newDecoder(b)
+	d.at = 1
 	e := &schedule.Entry{}
 	fields := d.uvarint()
 	if fields&^knownFields != 0 {
@@ -65,7 +57,14 @@ func decode(b []byte, outline bool) (*schedule.Entry, error) {
 		}
 	}
 	if fields&hasEvent != 0 {
-		e.Event = d.event()
+		e.Event = &schedule.Event{Omitted: true, BodySize: d.size()}
+	}
+	if fields&hasEventID != 0 {
+		if id := d.string(); e.Event == nil || id == "" {
+			d.fail(errField)
+		} else {
+			e.Event.ID = id
+		}
 	}
 	if fields&hasDeadLetter != 0 {
 		e.DeadLetter = d.deadLetter()
@@ -73,23 +72,26 @@ func decode(b []byte, outline bool) (*schedule.Entry, error) {
 	if fields&hasLastFailure != 0 {
 		e.LastFailure = &schedule.LastFailure{At: d.instant(), Code: int(d.varint()), Data: d.bytes()}
 	}
-	if fields&hasLetterTries != 0 {
-		n := d.uint32()
-		if e.DeadLetter == nil || n == 0 {
-			d.fail(errField)
-		} else {
-			e.DeadLetter.Tries = n
-		}
-	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	if outline {
-		whole := e.Size("") + d.skipped
-		e.Event = nil
-		e.Omitted = whole - e.Size("")
-	}
 	return e, nil
+}
+
+// decodeEvent reads what appendEvent wrote and puts it in the place of the entry's omitted
+// event. It keeps nothing of b.
+func decodeEvent(b []byte, e *schedule.Entry) error {
+	d := newDecoder(b)
+	event := d.event()
+	if err := d.end(); err != nil {
+		return err
+	}
+	if event.Body() != e.Event.BodySize {
+		return fmt.Errorf("its event has %d bytes, the record says %d", event.Body(), e.Event.BodySize)
+	}
+	event.ID = e.Event.ID
+	e.Event = event
+	return nil
 }
 
 // maxShared bounds the records whose strings all share one copy: of a larger
@@ -102,9 +104,14 @@ type decoder struct {
 	shared string // the same, "" when strings get copies of their own
 	at     int
 	err    error
+}
 
-	outline bool // data is counted in skipped, and not copied
-	skipped int64
+func newDecoder(b []byte) decoder {
+	d := decoder{record: b}
+	if len(b) <= maxShared {
+		d.shared = string(b)
+	}
+	return d
 }
 
 func (d *decoder) fail(err error) {
@@ -167,6 +174,16 @@ func (d *decoder) uint32() uint32 {
 	return uint32(n)
 }
 
+// size reads how many bytes something has.
+func (d *decoder) size() int64 {
+	n := d.uvarint()
+	if n > math.MaxInt32 {
+		d.fail(errRange)
+		return 0
+	}
+	return int64(n)
+}
+
 func (d *decoder) string() string {
 	n := d.uvarint()
 	if n > uint64(len(d.record)-d.at) {
@@ -189,14 +206,10 @@ func (d *decoder) data() []byte {
 		return nil
 	}
 	d.at += int(n)
-	if d.outline {
-		d.skipped += int64(n)
-		return nil
-	}
 	return append([]byte{}, d.record[d.at-int(n):d.at]...)
 }
 
-// bytes is a copy of a short text, which an outline has too; nil when it is empty.
+// bytes is a copy of a short text; nil when it is empty.
 func (d *decoder) bytes() []byte {
 	if s := d.string(); s != "" {
 		return []byte(s)
@@ -252,7 +265,6 @@ func (d *decoder) event() *schedule.Event {
 			*s = d.string()
 		}
 	}
-	text(&e.ID, hasEventID)
 	text(&e.Source, hasEventSource)
 	if fields&hasEventTime != 0 {
 		e.Time = d.anyTime()
@@ -302,7 +314,7 @@ func (d *decoder) extensions() map[string]any {
 }
 
 func (d *decoder) deadLetter() *schedule.DeadLetter {
-	l := &schedule.DeadLetter{Key: d.string(), Due: d.anyTime(), ID: d.string(), Attempt: d.uint32(), Revision: d.uvarint()}
+	l := &schedule.DeadLetter{Key: d.string(), Due: d.anyTime(), ID: d.string(), Attempt: d.uint32(), Tries: d.uint32(), Revision: d.uvarint()}
 	l.Failure.Dest = d.string()
 	l.Failure.Code = int(d.varint())
 	if data := d.data(); len(data) > 0 {

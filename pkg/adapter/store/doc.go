@@ -23,6 +23,7 @@
 // order like time; revisions are 8 bytes, big-endian.
 //
 //	s/ source 0 key                       → the record (below)
+//	e/ source 0 key                       → the body of the entry's event; only with an event
 //	d/ source 0 at key 0 revision         → empty, or 'r' if the entry has a RetryAt
 //	r/ source 0 due key 0 revision        → empty; only entries with a RetryAt
 //	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
@@ -32,7 +33,7 @@
 //	p/ source                             → empty; a purge under way
 //	f/ source 0 watch object              → what was reported of a watched object last
 //	w/ source 0 watch                     → where a watch stands
-//	m/format, m/id, m/revision, m/clock, m/counted → text; m/applied → 8 bytes, big-endian
+//	m/format, m/id, m/revision, m/clock → text; m/applied → 8 bytes, big-endian
 //
 // For example the row of key "k" of source "s", due one nanosecond after 1970
 // with revision 258:
@@ -47,19 +48,24 @@
 // source do not stand before the rows of another. x/ is in time order over all
 // sources, since one sweep drops what expired.
 //
+// An event may have 256 KiB, and outcomes keep it: so it has a row of its own, which an
+// outcome does not write again. Its ID, which an outcome takes from it, is in the record, and
+// so is its size: counters, lists without events and changes that keep, replace or remove it
+// do not read it. The table is not s/, so that compactions of records do not copy events.
+//
 // A record is a version byte and fields; a bit set says which are there:
 //
 //	version (1) | field bits, uvarint | revision, uvarint | occurrence, uvarint
 //	| scheduledAt, dueAt, retryAt, expiresAt, unfinishedAt, 8 bytes each
 //	| attempt, tries, uvarint | maxInterval, varint
 //	| uid, reason, traceparent, tracestate, each uvarint length and bytes
-//	| event | dead letter | last failure: 8 bytes, code, data | tries of the dead letter
+//	| event: size of the body, uvarint, id | dead letter | last failure: 8 bytes, code, data
 //
-//	event: field bits | id, source | time (seconds, nanoseconds, offset)
+//	body of an event, in e/: field bits | source | time (seconds, nanoseconds, offset)
 //	| type, subject, datacontenttype, dataschema
 //	| count, then name, kind ('s', 't', 'f', 'i') and value, sorted by name | data
 //
-//	dead letter: key | due (as the event's time) | id | attempt | revision
+//	dead letter: key | due (as the event's time) | id | attempt, tries, revision
 //	| failure's dest, code, data
 //
 // A watch is a number, 8 bytes, big-endian. The object comes last, so that the rows of
@@ -75,7 +81,8 @@
 // every chunk of its log, and checks it on every read from disk.
 //
 // Lookups ask a Bloom filter, ten bits a record, also on the last level: a PUT
-// mostly reads a key that is not there. Counters are merged by addition
+// mostly reads a key that is not there. Events have none: their records say where one is. A
+// record and its event are read at one moment, with one iterator or its clone. Counters are merged by addition
 // ("reschedule.counter.v1") and kept in memory once asked for. Durable changes
 // share an fsync: the batch is applied, and visible, before the wait for it.
 //
@@ -103,10 +110,7 @@
 //
 // # Versions
 //
-// m/format is 1. It becomes 2 with the first row of f/ or w/, in the batch of that row, since
-// a program that knows only 1 would not purge these rows, nor copy them in a repair; and with
-// the first record that has lastFailure or the tries of a dead letter. An older program does
-// not open such a store. It is 3 in the view of a replicated store, which has m/applied, the number of the last
+// m/format is 4. It is 5 in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
 // Such a view may have m/history, which distinguishes its group from others that began with the same
 // store; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
@@ -114,10 +118,8 @@
 // A program refuses a directory with an unknown number and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of
-// every version. b/ came later, without a new number: a program that does not
-// know it leaves it alone, and its merger can add it up. Whether such a program
-// wrote is known from m/counted, which follows m/revision, and from the number of
-// entries, which c/ has too. Then the bytes are counted again from the records, at
+// this version. b/ has the number of entries, as c/ has: where they differ, because an entry
+// that was replaced could not be read, the bytes are counted again from the records, at
 // the first use of the source. Pebble's own files have its format major version 20 or later
 // (its FormatWALSyncChunks); its own ratchet guards them.
 //
@@ -136,7 +138,8 @@
 //
 // A block that cannot be read hides all rows in it. Scans go on behind it: where
 // it ends is found by halves, with the engine's sizes between keys. Of
-// s/, Get reports it for each key, and lists take the names from d/. Of d/ and u/,
+// s/, Get reports it for each key, and lists take the names from d/. An event that cannot be
+// read, is missing, or is not of the size that the record says, is damage of its record. Of d/ and u/,
 // the rows are derived from s/ on the way. Of r/ and x/, they are passed over: lists
 // by time lack them, expiry waits for the due time. A counter is added up anew. Of
 // f/ and w/, they count as absent, so that the objects are scheduled once more; a mark

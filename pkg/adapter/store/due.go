@@ -117,7 +117,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 			if len(items) >= limit || held >= pageBytes {
 				return items, last, nil
 			}
-			e, err := db.get(snap, source, row.Key, decodeRecord)
+			e, err := db.get(snap, source, row.Key, math.MaxInt64)
 			switch {
 			case isCorrupt(err): // it is noted
 			case err != nil:

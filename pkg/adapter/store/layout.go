@@ -13,6 +13,7 @@ import (
 // dump of the database can be read by people.
 const (
 	tableRecord     = 's'
+	tableEvent      = 'e'
 	tableDue        = 'd'
 	tableRetry      = 'r'
 	tableExpiry     = 'x'
@@ -72,6 +73,10 @@ func appendSource(dst []byte, table byte, source string) []byte {
 
 func appendRecordKey(dst []byte, source, key string) []byte {
 	return append(appendSource(dst, tableRecord, source), key...)
+}
+
+func appendEventKey(dst []byte, source, key string) []byte {
+	return append(appendSource(dst, tableEvent, source), key...)
 }
 
 func appendUnfinishedKey(dst []byte, source, key string) []byte {

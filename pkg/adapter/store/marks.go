@@ -160,9 +160,6 @@ func decodeWatched(b []byte) (*decoder, byte, error) {
 
 // addMarks puts the changes of marks into the batch.
 func (db *DB) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err error) {
-	if err := db.mark(b); err != nil {
-		return err
-	}
 	for i := range marks {
 		c := &marks[i]
 		if err := checkNames(c.Source, "-"); err != nil {
@@ -380,11 +377,8 @@ func (db *DB) SetWatchState(source string, s WatchState) error {
 		return err
 	}
 	return db.applyLazily(func(b *pebble.Batch) error {
-		if err := db.mark(b); err != nil {
-			return err
-		}
 		return b.Set(appendWatchKey(nil, tableWatch, source, s.Watch), appendState(nil, &s), nil)
-	}, func() { db.marked.Store(true) })
+	})
 }
 
 // fewMarks is how many marks are removed one by one. A range is quicker for many, but after each new one the next
@@ -402,7 +396,7 @@ func (db *DB) RemoveWatch(source string, watch uint64) error {
 			return err
 		}
 		return b.Delete(appendWatchKey(nil, tableWatch, source, watch), nil)
-	}, func() {})
+	})
 }
 
 // removeMarks removes the marks with the prefix, by a batch that is empty so far.
@@ -426,8 +420,8 @@ func (db *DB) removeMarks(b *pebble.Batch, prefix []byte) (err error) {
 	return b.DeleteRange(prefix, successor(prefix), nil)
 }
 
-// applyLazily applies a batch and, once it is visible, calls applied.
-func (db *DB) applyLazily(fill func(*pebble.Batch) error, applied func()) error {
+// applyLazily fills a batch and applies it.
+func (db *DB) applyLazily(fill func(*pebble.Batch) error) error {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
@@ -440,9 +434,6 @@ func (db *DB) applyLazily(fill func(*pebble.Batch) error, applied func()) error 
 		b.Close()
 		return fmt.Errorf("store: changing a watch: %w", err)
 	}
-	if _, err := db.commit(b, true); err != nil {
-		return err
-	}
-	applied()
-	return nil
+	_, err := db.commit(b, true)
+	return err
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -73,106 +71,6 @@ func TestMark_BytesOfItsVersion(t *testing.T) {
 		}
 	}
 	compareGolden(t, "marks-v1.hex", text.String())
-}
-
-var hexLine = regexp.MustCompile(`(?m)^[0-9a-f]{8}  ((?:[0-9a-f]{2} +)+)`)
-
-// goldenBytes are the bytes of a dump in testdata.
-func goldenBytes(t *testing.T, name string) (b []byte) {
-	t.Helper()
-	text, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range hexLine.FindAllSubmatch(text, -1) {
-		part, err := hex.DecodeString(strings.ReplaceAll(string(line[1]), " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b = append(b, part...)
-	}
-	return b
-}
-
-// A volume of format 1 is read as it is. The first mark, and not the start, makes
-// format 2 of it, in one batch with itself.
-func TestFormat_OneBecomesTwo(t *testing.T) {
-	t.Parallel()
-	for name, first := range map[string]func(*DB) error{
-		"a mark":  func(db *DB) error { _, err := db.ApplyMarked(true, marked("s", 1, "a/b")); return err },
-		"a state": func(db *DB) error { return db.SetWatchState("s", WatchState{Watch: 1, Version: "1"}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			disk := vfs.NewCrashableMem()
-			writeFormat1(t, disk)
-			format := func(fs vfs.FS) int {
-				t.Helper()
-				r, err := Verify(Options{Dir: "data", FS: fs})
-				if err != nil || !r.Clean() || r.Keys != 1 || r.ID != "old" {
-					t.Fatalf("%+v %v", r, err)
-				}
-				return r.Format
-			}
-			db := open(t, Options{FS: disk})
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if n := format(disk); n != 1 {
-				t.Errorf("after a start the format is %d", n)
-			}
-			db = open(t, Options{FS: disk})
-			if err := first(db); err != nil {
-				t.Fatal(err)
-			}
-			before := disk.CrashClone(vfs.CrashCloneCfg{})
-			if err := db.sync(); err != nil {
-				t.Fatal(err)
-			}
-			after := disk.CrashClone(vfs.CrashCloneCfg{})
-			for want, fs := range map[int]vfs.FS{1: before, 2: after} {
-				if n := format(fs); n != want {
-					t.Errorf("the format is %d, want %d", n, want)
-				}
-			}
-			if e, err := db.Get("uid-1", "GitRepo/a/b"); err != nil || e == nil || e.Reason != "requeue" {
-				t.Errorf("%+v %v", e, err)
-			}
-		})
-	}
-}
-
-// writeFormat1 makes a volume of format 1 of the bytes in testdata.
-func writeFormat1(t *testing.T, fs vfs.FS) {
-	t.Helper()
-	db, err := pebble.Open("data", (&DB{}).pebble(&Options{FS: fs}, fs, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := func(key, value []byte) {
-		if err := db.Set(key, value, pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, row := range [...][2]string{{"m/format", "1"}, {"m/id", "old"}, {"m/revision", "200000"}, {"m/counted", "200000"}} {
-		set([]byte(row[0]), []byte(row[1]))
-	}
-	record := goldenBytes(t, "record-v1-full.hex")
-	e, err := decodeRecord(record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set(appendRecordKey(nil, "uid-1", "GitRepo/a/b"), record)
-	var r rows
-	r.derive("uid-1", "GitRepo/a/b", e)
-	for i := range r.n {
-		set(r.key(i), r.value(i))
-	}
-	set(appendCounterKey(nil, "uid-1"), (&sum{keys: 1}).append(nil))
-	set(appendVolumeKey(nil, "uid-1"), volume{e.Size("GitRepo/a/b"), 1}.append(nil))
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // marked are changes that mark objects, with a uid and a fingerprint that follow from
@@ -289,7 +187,7 @@ func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
 	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || !r.Needed || r.Marks != 3 || r.Again || len(r.Problems) != 3 {
 		t.Errorf("%+v %v", r, err)
 	}
-	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() || r.Marks != 3 || r.Format != 2 || r.Sources != 1 {
+	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() || r.Marks != 3 || r.Format != formatSingle || r.Sources != 1 {
 		t.Errorf("%+v %v", r, err)
 	}
 }

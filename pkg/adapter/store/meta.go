@@ -13,17 +13,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// The versions of the layout that this program reads and writes. The number goes up
-// with any change that an older program would misread. The first mark of a watched
-// object, and the first record with a last failure or with the tries of a dead letter,
-// make version 2 of a store: an older program would not purge the marks, and would misread
-// the record.
+// The versions of the layout that this program reads and writes: of the store of a single
+// adapter, and of a view of a replicated store. A view has no log of its own: an adapter that
+// runs alone would add changes that the other members do not have. Both numbers go up with any
+// change that an older program would misread.
 const (
-	formatPlain  = 1
-	formatMarked = 2
-	// A view of a replicated store has no log of its own: an adapter that runs alone would
-	// add changes that the other members do not have.
-	formatReplicated = 3
+	formatSingle     = 4
+	formatReplicated = 5
 )
 
 // The rows of the meta table; their values are text, for people.
@@ -32,7 +28,6 @@ const (
 	metaID       = "m/id"       // base 36
 	metaRevision = "m/revision" // decimal: no revision above it was ever returned
 	metaClock    = "m/clock"    // decimal Unix nanoseconds
-	metaCounted  = "m/counted"  // what m/revision was when a program that counts bytes set it
 )
 
 // revisionBlock is how many revisions one fsync reserves. A start wastes at
@@ -73,13 +68,7 @@ func (db *DB) reserveRevisions(r uint64) error {
 		return nil
 	}
 	bound = r - 1 + revisionBlock
-	b := db.db.NewBatch()
-	for _, row := range [...]string{metaRevision, metaCounted} {
-		if err := b.Set([]byte(row), strconv.AppendUint(nil, bound, 10), nil); err != nil {
-			return fmt.Errorf("store: writing %s: %w", row, err)
-		}
-	}
-	if err := db.durably(b); err != nil {
+	if err := db.write([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), false); err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)
@@ -163,27 +152,21 @@ func (db *DB) readMeta(readOnly bool) error {
 // takeFormat refuses a layout of an unknown version.
 func (db *DB) takeFormat(format string) error {
 	switch format {
-	case strconv.Itoa(formatPlain):
-	case strconv.Itoa(formatMarked):
-		db.marked.Store(true)
+	case strconv.Itoa(formatSingle):
 	case strconv.Itoa(formatReplicated):
-		db.marked.Store(true)
 		db.view = true
 	default:
-		return fmt.Errorf("its format is version %s, this program reads versions %d to %d", format, formatPlain, formatReplicated)
+		return fmt.Errorf("its format is version %s, this program reads versions %d and %d", format, formatSingle, formatReplicated)
 	}
 	return db.checkView()
 }
 
 // format is the version of the store's layout.
 func (db *DB) format() int {
-	switch {
-	case db.view:
+	if db.view {
 		return formatReplicated
-	case db.marked.Load():
-		return formatMarked
 	}
-	return formatPlain
+	return formatSingle
 }
 
 var errMembers = errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it before adapter migrate --to single")
@@ -196,17 +179,6 @@ func (db *DB) checkView() error {
 		return errMembers
 	case !db.view && db.replicated:
 		return errors.New("it is of a single adapter: a replicated one cannot use it before adapter migrate --to group; or give it an empty directory")
-	}
-	return nil
-}
-
-// mark puts into the batch that the store has marks, unless it has some already.
-func (db *DB) mark(b *pebble.Batch) error {
-	if db.marked.Load() {
-		return nil
-	}
-	if err := b.Set([]byte(metaFormat), strconv.AppendInt(nil, formatMarked, 10), nil); err != nil {
-		return fmt.Errorf("store: writing %s: %w", metaFormat, err)
 	}
 	return nil
 }
@@ -237,10 +209,9 @@ func (db *DB) create(readOnly bool) error {
 		}
 	} else {
 		db.view = true
-		db.marked.Store(true)
 	}
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(db.format())}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
+		{metaFormat, strconv.Itoa(db.format())}, {metaID, db.id}, {metaRevision, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err

@@ -75,16 +75,8 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 		if db.id == "" || sealed == "" && !anyway && hasLog(o.fs(), o.Dir) {
 			return ErrNotSealed
 		}
-		format := formatPlain
-		for _, table := range []byte{tableMark, tableWatch} {
-			if has, err := db.hasRows(table); err != nil {
-				return err
-			} else if has {
-				format = formatMarked
-			}
-		}
 		changed = true
-		if err := db.setFormat(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+		if err := db.setFormat(formatSingle, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)
@@ -149,16 +141,6 @@ func (db *DB) setFormat(format int, rows map[string][]byte) error {
 		return fmt.Errorf("writing: %w", err)
 	}
 	return db.usable() // the engine may have called it fatal, and gone on
-}
-
-func (db *DB) hasRows(table byte) (bool, error) {
-	prefix := appendTable(nil, table)
-	it, err := db.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
-	if err != nil {
-		return false, err
-	}
-	has := it.First()
-	return has, it.Close()
 }
 
 // hasLog reports that the directory is of a member that has a part of the replicated log.

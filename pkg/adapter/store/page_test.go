@@ -33,7 +33,9 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, list := range map[string]func(after store.Position) ([]store.Item, bool, error){
-		"by key": func(after store.Position) ([]store.Item, bool, error) { return db.List("src", "", after.Key, keys) },
+		"by key": func(after store.Position) ([]store.Item, bool, error) {
+			return db.List("src", "", after.Key, keys, true)
+		},
 		"by due time": func(after store.Position) ([]store.Item, bool, error) {
 			items, next, err := db.ListDue("src", "", after, keys, 1000)
 			return items, next.Key != "", err
@@ -59,15 +61,16 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 	}
 }
 
-// An outline of a large entry has its size but not its event, and is never stored, because the event would be lost.
-func TestOutline_HasTheSizeAndIsNotStored(t *testing.T) {
+// An outline has the size of its entry, and the event only of an entry that is small enough. A change that
+// keeps the event keeps it; where there is none to keep, it is refused.
+func TestOutline_KeepsTheEvent(t *testing.T) {
 	t.Parallel()
 	db := mustOpen(t, vfs.NewMem(), "data")
 	defer db.Close()
 	at := time.Unix(1_900_000_000, 0)
 	entry := func(data int) *schedule.Entry {
 		return &schedule.Entry{Revision: 1, Occurrence: 1, ScheduledAt: at, DueAt: at, ExpiresAt: at, UID: "u", Event: &schedule.Event{
-			Type: "t", Extensions: map[string]any{"team": "a", "n": int32(1)}, Data: make([]byte, data),
+			ID: "i", Type: "t", Extensions: map[string]any{"team": "a", "n": int32(1)}, Data: make([]byte, data),
 		}}
 	}
 	keys, entries := []string{"small", "large", "none"}, make([]*schedule.Entry, 3)
@@ -78,17 +81,21 @@ func TestOutline_HasTheSizeAndIsNotStored(t *testing.T) {
 	if err := db.Outlines("src", keys, entries); err != nil {
 		t.Fatal(err)
 	}
-	alone, err := db.Outline("src", "large")
+	alone, err := db.Outline("src", "large", 4<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := entries[0]; e.Omitted != 0 || !e.Event.Equal(small.Event) {
-		t.Errorf("small: %+v", e)
+	items, _, err := db.List("src", "", "", 10, false)
+	if err != nil || len(items) != 2 {
+		t.Fatal(items, err)
 	}
-	for _, e := range []*schedule.Entry{entries[1], alone} {
-		if e.Event != nil || e.Omitted < 5<<10 || e.Size("large") != large.Size("large") || e.UID != "u" {
+	for _, e := range []*schedule.Entry{entries[1], alone, items[0].Entry} {
+		if !e.Event.Omitted || e.Event.ID != "i" || e.Event.Data != nil || e.Size("large") != large.Size("large") || e.UID != "u" {
 			t.Errorf("large: %+v", e)
 		}
+	}
+	if e, err := db.Outline("src", "small", 4<<10); err != nil || !e.Event.Equal(small.Event) {
+		t.Errorf("small: %+v %v", e, err)
 	}
 	if entries[2] != nil {
 		t.Error("there is an outline of nothing")
@@ -100,8 +107,16 @@ func TestOutline_HasTheSizeAndIsNotStored(t *testing.T) {
 	if err := db.GetAll("src", keys, entries, most-1); !errors.Is(err, store.ErrLarge) {
 		t.Errorf("beyond them: %v", err)
 	}
-	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: large, New: alone}); err == nil {
-		t.Error("an outline was stored")
+	kept := *alone
+	kept.Tries = 1
+	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone, New: &kept}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := db.Get("src", "large"); err != nil || e.Tries != 1 || !e.Event.Equal(large.Event) {
+		t.Errorf("kept: %+v %v", e, err)
+	}
+	if _, err := db.Apply(false, store.Change{Source: "src", Key: "other", New: alone}); err == nil {
+		t.Error("an event that nobody has was kept")
 	}
 	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone}); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // bySource are the tables with rows that start with their source, but for the
 // counters. The first indexed of them are the records and their indexes.
-var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished, tableMark, tableWatch}
+var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished, tableEvent, tableMark, tableWatch}
 
 const indexed = 4
 
@@ -281,7 +281,7 @@ func (db *DB) follows(row []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	e, err := db.Get(source, key)
+	e, err := db.Outline(source, key, 0)
 	if isCorrupt(err) {
 		return true, nil
 	}

@@ -104,11 +104,7 @@ func TestRecord_AnyOffsetComesBack(t *testing.T) {
 	for _, offset := range []int{86_400, 86_401, 24*3600 + 30*60, -100 * 3600, 1 << 30} {
 		e := goldenEntries()["full"]
 		e.Event.Time = time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("", offset))
-		b, err := appendRecord(nil, e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := decodeRecord(b)
+		got, err := decoded(encoded(t, e))
 		if err != nil {
 			t.Fatalf("offset %d: %v", offset, err)
 		}

@@ -13,18 +13,22 @@ import (
 
 // Get implements Store.
 func (db *DB) Get(source, key string) (*schedule.Entry, error) {
-	return db.get(db.db, source, key, decodeRecord)
+	return db.get(db.db, source, key, math.MaxInt64)
 }
 
 // Outline implements Store.
-func (db *DB) Outline(source, key string) (*schedule.Entry, error) {
-	return db.get(db.db, source, key, decodeOutline)
+func (db *DB) Outline(source, key string, most int64) (*schedule.Entry, error) {
+	return db.get(db.db, source, key, most)
 }
 
-// decoding is decodeRecord or decodeOutline.
-type decoding func([]byte) (*schedule.Entry, error)
+// wantsEvent reports that the event of an entry that was read must be read too: of an entry
+// of at most most bytes.
+func wantsEvent(e *schedule.Entry, key string, most int64) bool {
+	return e != nil && e.Event != nil && e.Size(key) <= most
+}
 
-func (db *DB) get(r pebble.Reader, source, key string, decode decoding) (*schedule.Entry, error) {
+// get reads a record and its event at one moment: both with one iterator.
+func (db *DB) get(r pebble.Reader, source, key string, most int64) (*schedule.Entry, error) {
 	if !db.gate.enter() {
 		return nil, ErrClosed
 	}
@@ -39,64 +43,108 @@ func (db *DB) get(r pebble.Reader, source, key string, decode decoding) (*schedu
 	if err != nil {
 		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 	}
-	e, err := db.seek(it, s, source, key, decode)
+	find := func(row []byte, use func([]byte) error) (bool, error) { return seek(it, row, use) }
+	e, err := db.read(find, s, source, key, most)
 	if e := it.Close(); err == nil && e != nil {
 		err = db.lookupError(source, key, e)
 	}
 	if isCorrupt(err) {
-		return db.getNewest(r, s, source, key, decode, err)
+		return db.getNewest(r, s, source, key, most, err)
 	}
 	return e, err
 }
 
-// getNewest reads one level of the store after the other, newest first, and
-// not beyond the newest record: below it a block may be unreadable that the
-// iterator would open.
-func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, decode decoding, corrupt error) (*schedule.Entry, error) {
-	s.key = appendRecordKey(s.key[:0], source, key)
-	value, closer, err := r.Get(s.key)
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, corrupt
+// finding calls use with the value of a row, and reports whether there is one.
+type finding func(row []byte, use func(value []byte) error) (bool, error)
+
+// read reads a record and, if it is wanted, its event.
+func (db *DB) read(find finding, s *scratch, source, key string, most int64) (e *schedule.Entry, err error) {
+	if e, err = db.readRecord(find, s, source, key); err == nil && wantsEvent(e, key, most) {
+		err = db.readEvent(find, s, source, key, e)
 	}
-	defer closer.Close()
-	e, err := decode(value)
 	if err != nil {
-		return nil, db.undecodable(source, key, err)
+		return nil, err
 	}
 	return e, nil
 }
 
-// seek reads one record.
-func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string, decode decoding) (*schedule.Entry, error) {
+func (db *DB) readRecord(find finding, s *scratch, source, key string) (e *schedule.Entry, err error) {
 	s.key = appendRecordKey(s.key[:0], source, key)
-	if !it.SeekPrefixGE(s.key) {
-		return nil, db.lookupError(source, key, it.Error())
+	_, err = find(s.key, func(value []byte) (err error) {
+		if e, err = decodeRecord(value); err != nil {
+			return db.undecodable(source, key, err)
+		}
+		return nil
+	})
+	return e, db.lookupError(source, key, err)
+}
+
+// errNoEvent is the error of a record whose event has no row.
+var errNoEvent = errors.New("its event is missing")
+
+func (db *DB) readEvent(find finding, s *scratch, source, key string, e *schedule.Entry) error {
+	s.key = appendEventKey(s.key[:0], source, key)
+	found, err := find(s.key, func(value []byte) error {
+		if err := decodeEvent(value, e); err != nil {
+			return db.undecodable(source, key, err)
+		}
+		return nil
+	})
+	if err == nil && !found {
+		return db.undecodable(source, key, errNoEvent)
+	}
+	return db.lookupError(source, key, err)
+}
+
+// seek finds a row with an iterator.
+func seek(it *pebble.Iterator, row []byte, use func([]byte) error) (bool, error) {
+	if !it.SeekPrefixGE(row) {
+		return false, it.Error()
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return nil, db.lookupError(source, key, err)
+		return false, err
 	}
-	e, err := decode(value)
-	if err != nil {
-		return nil, db.undecodable(source, key, err)
+	return true, use(value)
+}
+
+// getNewest reads one level of the store after the other, newest first, and
+// not beyond the newest rows: below them a block may be unreadable that the
+// iterator would open.
+func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, most int64, corrupt error) (*schedule.Entry, error) {
+	if r == pebble.Reader(db.db) { // both rows of one moment
+		snap := db.db.NewSnapshot()
+		defer snap.Close()
+		r = snap
 	}
-	return e, nil
+	e, err := db.read(func(row []byte, use func([]byte) error) (bool, error) {
+		value, closer, err := r.Get(row)
+		if errors.Is(err, pebble.ErrNotFound) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		defer closer.Close()
+		return true, use(value)
+	}, s, source, key, most)
+	if err != nil && !isCorrupt(err) {
+		return nil, corrupt
+	}
+	return e, err
 }
 
 // GetAll implements Store.
 func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
-	return db.getAll(source, keys, entries, decodeRecord, most)
+	return db.getAll(source, keys, entries, true, most)
 }
 
 // Outlines implements Store.
 func (db *DB) Outlines(source string, keys []string, entries []*schedule.Entry) error {
-	return db.getAll(source, keys, entries, decodeOutline, math.MaxInt64)
+	return db.getAll(source, keys, entries, false, math.MaxInt64)
 }
 
-func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, decode decoding, most int64) (err error) {
+func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, events bool, most int64) (err error) {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
@@ -123,12 +171,20 @@ func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, de
 			err = fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, e)
 		}
 	}()
+	find := func(row []byte, use func([]byte) error) (bool, error) { return seek(it, row, use) }
 	for _, i := range order {
-		if entries[i], err = db.seek(it, s, source, keys[i], decode); err != nil {
+		if entries[i], err = db.readRecord(find, s, source, keys[i]); err != nil {
 			return err
 		}
 		if most -= entries[i].Size(keys[i]); most < 0 {
 			return ErrLarge
+		}
+	}
+	for _, i := range order {
+		if events && wantsEvent(entries[i], keys[i], math.MaxInt64) {
+			if err = db.readEvent(find, s, source, keys[i], entries[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -140,8 +196,8 @@ var lookup = pebble.IterOptions{UseL6Filters: true}
 
 func (db *DB) lookupError(source, key string, err error) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, isCorrupt(err):
+		return err
 	case pebble.IsCorruptionError(err):
 		return db.corruptRecord(source, key, err)
 	}
@@ -186,27 +242,27 @@ func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row,
 }
 
 // List implements Store.
-func (db *DB) List(source, prefix, after string, limit int) ([]Item, bool, error) {
+func (db *DB) List(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
 	if prefix == "" {
 		after = max(after, lastDeadLetter)
 	}
 	if schedule.IsDeadLetterKey(prefix) {
 		return nil, false, nil
 	}
-	return db.list(source, prefix, after, limit)
+	return db.list(source, prefix, after, limit, events)
 }
 
 // Letters implements Store.
-func (db *DB) Letters(source, prefix, after string, limit int) ([]Item, bool, error) {
+func (db *DB) Letters(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
 	if !schedule.IsDeadLetterKey(prefix) {
 		return nil, false, nil
 	}
-	return db.list(source, prefix, after, limit)
+	return db.list(source, prefix, after, limit, events)
 }
 
 // DeadLetters is List of dead letters.
 func (db *DB) DeadLetters(source, after string, limit int) ([]Item, bool, error) {
-	return db.list(source, deadLetterPrefix, after, limit)
+	return db.list(source, deadLetterPrefix, after, limit, true)
 }
 
 const (
@@ -214,7 +270,7 @@ const (
 	lastDeadLetter   = "\x02" // it is none, but all of them come before it
 )
 
-func (db *DB) list(source, prefix, after string, limit int) (items []Item, more bool, err error) {
+func (db *DB) list(source, prefix, after string, limit int, events bool) (items []Item, more bool, err error) {
 	head := appendSource(nil, tableRecord, source)
 	lower := appendRecordKey(nil, source, prefix)
 	upper := successor(lower)
@@ -229,7 +285,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 	held := int64(0)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			if items, more, err = db.named(items, source, it.gap, limit, pageBytes); more || err != nil {
+			if items, more, err = db.named(items, source, it.gap, limit, pageBytes, events); more || err != nil {
 				return items, more, err
 			}
 			if it.gap = nil; !ok {
@@ -240,12 +296,12 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		if len(items) >= limit || held >= pageBytes {
 			return items, true, nil
 		}
-		e, err := db.item(it, source, key)
+		e, err := db.item(it, source, key, events)
 		if err != nil {
 			return items, false, err
 		}
 		items = append(items, Item{Key: key, Entry: e})
-		held += e.Size(key)
+		held += sizeInMemory(e, key)
 	}
 	return items, false, nil
 }
@@ -253,7 +309,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 // named appends the entries of the records in the span, up to limit items and about so
 // many bytes.
 // A block that cannot be read hides them; the due index has a row of each.
-func (db *DB) named(items []Item, source string, s *span, limit int, most int64) (_ []Item, more bool, err error) {
+func (db *DB) named(items []Item, source string, s *span, limit int, most int64, events bool) (_ []Item, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -270,7 +326,7 @@ func (db *DB) named(items []Item, source string, s *span, limit int, most int64)
 	slices.Sort(keys)
 	held := int64(0)
 	for _, key := range slices.Compact(keys) {
-		e, err := db.Get(source, key)
+		e, err := db.get(db.db, source, key, mostWith(events))
 		if err != nil && !isCorrupt(err) {
 			return items, false, err
 		}
@@ -281,7 +337,7 @@ func (db *DB) named(items []Item, source string, s *span, limit int, most int64)
 			return items, true, nil
 		}
 		items = append(items, Item{Key: key, Entry: e})
-		held += e.Size(key)
+		held += sizeInMemory(e, key)
 	}
 	return items, false, nil
 }
@@ -290,21 +346,44 @@ func (db *DB) named(items []Item, source string, s *span, limit int, most int64)
 // may have events of 256 KiB of data each, and as much in attributes.
 const pageBytes = 1 << 20
 
-// item decodes the record that the scan is at, nil if it is corrupt.
-func (db *DB) item(it *scan, source, key string) (*schedule.Entry, error) {
-	value, err := it.ValueAndErr()
-	if err == nil {
-		e, err := decodeRecord(value)
-		if err != nil {
-			db.corruptAt(fmt.Sprintf("the record of key %q of source %q", key, source), err)
-			return nil, nil // it is noted, and stops no other
-		}
-		return e, nil
+// sizeInMemory is the size of an entry as it was read, without an event that was omitted.
+func sizeInMemory(e *schedule.Entry, key string) int64 {
+	n := e.Size(key)
+	if e != nil && e.Event != nil {
+		n -= e.Event.BodySize
 	}
-	if pebble.IsCorruptionError(err) {
+	return n
+}
+
+// mostWith is the most of a get with events, or without.
+func mostWith(events bool) int64 {
+	if events {
+		return math.MaxInt64
+	}
+	return 0
+}
+
+// item decodes the record that the scan is at, and its event if that is wanted; nil if it is
+// corrupt.
+func (db *DB) item(it *scan, source, key string, events bool) (e *schedule.Entry, err error) {
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	e, err = db.readRecord(func(_ []byte, use func([]byte) error) (bool, error) {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return false, err
+		}
+		return true, use(value)
+	}, s, source, key)
+	if err == nil && events && wantsEvent(e, key, math.MaxInt64) {
+		if err = db.readEvent(it.event, s, source, key, e); isCorrupt(err) {
+			e, err = db.get(it.r, source, key, math.MaxInt64)
+		}
+	}
+	if isCorrupt(err) { // it is noted, and stops no other
 		return nil, nil
 	}
-	return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
+	return e, err
 }
 
 // Unfinished implements Store.

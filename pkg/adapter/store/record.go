@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,7 @@ import (
 
 // recordVersion is the first byte of every record. A reader refuses another
 // one; the database's format version (meta.go) keeps it from meeting one.
-const recordVersion = 1
+const recordVersion = 2
 
 // The fields of a record that are there, in the order in which they follow.
 const (
@@ -30,17 +29,16 @@ const (
 	hasReason                   //
 	hasTraceParent              //
 	hasTraceState               //
-	hasEvent                    //
+	hasEvent                    // in a row of its own; only its ID and its size are here
+	hasEventID                  //
 	hasDeadLetter               //
-	hasLastFailure              // since version 2 of the layout
-	hasLetterTries              // the same: of the dead letter
+	hasLastFailure              //
 	knownFields     = 1<<iota - 1
 )
 
 // The fields of an event, in the order in which they follow.
 const (
-	hasEventID      = 1 << iota
-	hasEventSource  //
+	hasEventSource  = 1 << iota
 	hasEventTime    //
 	hasEventType    //
 	hasEventSubject //
@@ -60,14 +58,8 @@ const (
 	extensionInt    = 'i'
 )
 
-var errOutline = errors.New("store: encoding an entry: it was read without its event")
-
-// appendRecord encodes an entry. It fails only on an extension of a type that
-// an event cannot have, and on an outline.
-func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
-	if e.Omitted != 0 {
-		return nil, errOutline
-	}
+// appendRecord encodes an entry, without the body of its event.
+func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	fields := uint64(0)
 	set := func(there bool, field uint64) {
 		if there {
@@ -88,9 +80,9 @@ func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 	set(e.TraceParent != "", hasTraceParent)
 	set(e.TraceState != "", hasTraceState)
 	set(e.Event != nil, hasEvent)
+	set(e.Event != nil && e.Event.ID != "", hasEventID)
 	set(e.DeadLetter != nil, hasDeadLetter)
 	set(e.LastFailure != nil, hasLastFailure)
-	set(e.DeadLetter != nil && e.DeadLetter.Tries != 0, hasLetterTries)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -117,10 +109,10 @@ func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 		}
 	}
 	if e.Event != nil {
-		var err error
-		if dst, err = appendEvent(dst, e.Event); err != nil {
-			return nil, err
-		}
+		dst = binary.AppendUvarint(dst, uint64(e.Event.Body()))
+	}
+	if fields&hasEventID != 0 {
+		dst = appendString(dst, e.Event.ID)
 	}
 	if e.DeadLetter != nil {
 		dst = appendDeadLetter(dst, e.DeadLetter)
@@ -129,12 +121,11 @@ func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 		dst = binary.AppendVarint(appendInstant(dst, f.At), int64(f.Code))
 		dst = append(binary.AppendUvarint(dst, uint64(len(f.Data))), f.Data...)
 	}
-	if fields&hasLetterTries != 0 {
-		dst = binary.AppendUvarint(dst, uint64(e.DeadLetter.Tries))
-	}
-	return dst, nil
+	return dst
 }
 
+// appendEvent encodes the body of an event. It fails only on an extension of a type that an
+// event cannot have.
 func appendEvent(dst []byte, e *schedule.Event) ([]byte, error) {
 	fields := uint64(0)
 	set := func(there bool, field uint64) {
@@ -142,7 +133,6 @@ func appendEvent(dst []byte, e *schedule.Event) ([]byte, error) {
 			fields |= field
 		}
 	}
-	set(e.ID != "", hasEventID)
 	set(e.Source != "", hasEventSource)
 	set(!e.Time.IsZero(), hasEventTime)
 	set(e.Type != "", hasEventType)
@@ -154,10 +144,8 @@ func appendEvent(dst []byte, e *schedule.Event) ([]byte, error) {
 	set(e.DataBase64, isBase64)
 
 	dst = binary.AppendUvarint(dst, fields)
-	for _, s := range [...]string{e.ID, e.Source} {
-		if s != "" {
-			dst = appendString(dst, s)
-		}
+	if e.Source != "" {
+		dst = appendString(dst, e.Source)
 	}
 	if !e.Time.IsZero() {
 		dst = appendAnyTime(dst, e.Time)
@@ -199,6 +187,7 @@ func appendDeadLetter(dst []byte, d *schedule.DeadLetter) []byte {
 	dst = appendAnyTime(dst, d.Due)
 	dst = appendString(dst, d.ID)
 	dst = binary.AppendUvarint(dst, uint64(d.Attempt))
+	dst = binary.AppendUvarint(dst, uint64(d.Tries))
 	dst = binary.AppendUvarint(dst, d.Revision)
 	dst = appendString(dst, d.Failure.Dest)
 	dst = binary.AppendVarint(dst, int64(d.Failure.Code))

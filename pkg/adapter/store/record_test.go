@@ -74,16 +74,43 @@ func compareGolden(t *testing.T, name, text string) {
 	}
 }
 
+// encoded is the record and the event of an entry, nil without one.
+func encoded(t testing.TB, e *schedule.Entry) (record, event []byte) {
+	t.Helper()
+	if e.Event != nil {
+		var err error
+		if event, err = appendEvent(nil, e.Event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return appendRecord(nil, e), event
+}
+
+// decoded is the entry of a record and an event.
+func decoded(record, event []byte) (*schedule.Entry, error) {
+	e, err := decodeRecord(record)
+	if err == nil && e.Event != nil {
+		err = decodeEvent(event, e)
+	}
+	return e, err
+}
+
+func mustDecode(t *testing.T, record []byte) *schedule.Entry {
+	t.Helper()
+	e, err := decodeRecord(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // Records have the bytes of their version.
 func TestRecord_BytesOfItsVersion(t *testing.T) {
 	t.Parallel()
 	for name, e := range goldenEntries() {
-		b, err := appendRecord(nil, e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compareGolden(t, "record-v1-"+name+".hex", hex.Dump(b))
-		got, err := decodeRecord(b)
+		record, event := encoded(t, e)
+		compareGolden(t, "record-v2-"+name+".hex", hex.Dump(record)+"event\n"+hex.Dump(event))
+		got, err := decoded(record, event)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +127,7 @@ func TestRows_BytesOfTheirVersion(t *testing.T) {
 	for _, name := range []string{"bare", "full", "deadletter", "before1970"} {
 		var r rows
 		r.derive("uid-1", "GitRepo/a/b", goldenEntries()[name])
-		text.WriteString(name + "\n" + hex.Dump(appendRecordKey(nil, "uid-1", "GitRepo/a/b")))
+		text.WriteString(name + "\n" + hex.Dump(appendRecordKey(nil, "uid-1", "GitRepo/a/b")) + hex.Dump(appendEventKey(nil, "uid-1", "GitRepo/a/b")))
 		for i := range r.n {
 			text.WriteString("\n" + hex.Dump(r.key(i)) + "=" + hex.EncodeToString(r.value(i)) + "\n")
 		}
@@ -108,16 +135,13 @@ func TestRows_BytesOfTheirVersion(t *testing.T) {
 	}
 	text.WriteString("counter\n" + hex.Dump(appendCounterKey(nil, "uid-1")) + "=" + hex.EncodeToString((&sum{keys: 300, dead: -1}).append(nil)) + "\n")
 	text.WriteString("purge\n" + hex.Dump(purgeKey("uid-1")))
-	compareGolden(t, "rows-v1.hex", text.String())
+	compareGolden(t, "rows-v2.hex", text.String())
 }
 
 // An invalid record is refused.
 func TestRecord_InvalidIsRefused(t *testing.T) {
 	t.Parallel()
-	good, err := appendRecord(nil, goldenEntries()["full"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	good, event := encoded(t, goldenEntries()["full"])
 	future := bytes.Clone(good)
 	future[0] = recordVersion + 1
 	for _, test := range []struct {
@@ -125,7 +149,7 @@ func TestRecord_InvalidIsRefused(t *testing.T) {
 		record     []byte
 	}{
 		{"empty", "ends too soon", nil},
-		{"of the next version", "its version is 2, this program reads 1", future},
+		{"of the next version", "its version is 3, this program reads 2", future},
 		{"with something behind it", "something follows", append(bytes.Clone(good), 0)},
 		{"with a field of the future", "does not know", []byte{recordVersion, 0x80, 0x80, 0x08, 0}},
 	} {
@@ -138,12 +162,20 @@ func TestRecord_InvalidIsRefused(t *testing.T) {
 			t.Errorf("its first %d bytes were taken for a record", n)
 		}
 	}
+	for n := range event {
+		if _, err := decoded(good, event[:n]); err == nil {
+			t.Errorf("its first %d bytes were taken for an event", n)
+		}
+	}
+	if _, other := encoded(t, sized(10)); decodeEvent(other, mustDecode(t, good)) == nil {
+		t.Error("the event of another entry was taken for the event of this one")
+	}
 }
 
 // An extension of another type is refused.
 func TestRecord_ExtensionOfAnotherType(t *testing.T) {
 	t.Parallel()
-	_, err := appendRecord(nil, &schedule.Entry{Event: &schedule.Event{Extensions: map[string]any{"x": 1.5}}})
+	_, err := appendEvent(nil, &schedule.Event{Extensions: map[string]any{"x": 1.5}})
 	if err == nil || !strings.Contains(err.Error(), `extension "x" is a float64`) {
 		t.Fatal(err)
 	}
@@ -152,24 +184,17 @@ func TestRecord_ExtensionOfAnotherType(t *testing.T) {
 // A record that can be decoded gives the same entry after it is encoded and decoded again.
 func FuzzRecord(f *testing.F) {
 	for _, e := range goldenEntries() {
-		b, err := appendRecord(nil, e)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
+		record, event := encoded(f, e)
+		f.Add(record, event)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeRecord(b)
+	f.Fuzz(func(t *testing.T, record, event []byte) {
+		e, err := decoded(record, event)
 		if err != nil {
 			return
 		}
-		again, err := appendRecord(nil, e)
+		got, err := decoded(encoded(t, e))
 		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := decodeRecord(again)
-		if err != nil {
-			t.Fatalf("%x was read, but not what was written of it: %v", b, err)
+			t.Fatalf("%x and %x were read, but not what was written of them: %v", record, event, err)
 		}
 		if d := cmp.Diff(e, got, cmpopts.EquateApproxTime(0), cmpopts.EquateEmpty()); d != "" {
 			t.Fatal(d)
@@ -232,11 +257,7 @@ func TestRecord_OfAnyLengthComesBack(t *testing.T) {
 		e := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: golden, UID: "u", Reason: "r", Event: &schedule.Event{
 			Type: "t", Subject: "s", Data: bytes.Repeat([]byte("x"), n), Extensions: map[string]any{"a": "b"},
 		}}
-		record, err := appendRecord(nil, e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := decodeRecord(record)
+		got, err := decoded(encoded(t, e))
 		if diff := cmp.Diff(e, got); diff != "" || err != nil {
 			t.Errorf("%d bytes: %v %s", n, err, diff)
 		}
@@ -245,17 +266,15 @@ func TestRecord_OfAnyLengthComesBack(t *testing.T) {
 
 // A decoded entry does not keep its record beside the data, which would double the memory of a delivery.
 func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
-	record, err := appendRecord(nil, &schedule.Entry{Revision: 1, Occurrence: 1, UID: "u", Event: &schedule.Event{
+	record, event := encoded(t, &schedule.Entry{Revision: 1, Occurrence: 1, UID: "u", Event: &schedule.Event{
 		Type: "t", Subject: "s", Data: make([]byte, schedule.MaxDataBytes),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	const n = 64
 	entries := make([]*schedule.Entry, n)
 	before := heap.Held()
 	for i := range entries {
-		if entries[i], err = decodeRecord(record); err != nil {
+		var err error
+		if entries[i], err = decoded(record, event); err != nil {
 			t.Fatal(err)
 		}
 	}

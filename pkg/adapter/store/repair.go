@@ -182,7 +182,7 @@ func (c *copier) records() (err error) {
 		if err != nil {
 			continue // no record: it is in the problems
 		}
-		e, err := c.old.item(it, source, key)
+		e, err := c.old.item(it, source, key, true)
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (c *copier) records() (err error) {
 			c.recordLoss(source, key)
 			continue
 		}
-		if err := c.put(Change{Source: source, Key: key, New: e}, len(it.Key())+it.valueLen()); err != nil {
+		if err := c.put(Change{Source: source, Key: key, New: e}); err != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func (c *copier) overwritten() (err error) {
 		case err != nil:
 			return err
 		case e != nil:
-			if err := c.put(Change{Source: source, Key: key, New: e}, repairBytes); err != nil {
+			if err := errors.Join(c.put(Change{Source: source, Key: key, New: e}), c.flush()); err != nil { // another row may name it
 				return err
 			}
 		case c.partial: // it was in a table or log that had to be left out
@@ -265,7 +265,7 @@ func (c *copier) watched() error {
 		c.Marks++
 		c.sources[source] = true
 		marks = append(marks, MarkChange{Source: source, Watch: watch, Mark: *m})
-		if held += len(it.Key()) + it.valueLen(); held < repairBytes && len(marks) < repairBatch {
+		if held += int(m.Size()); held < repairBytes && len(marks) < repairBatch {
 			return true, nil
 		}
 		return true, flush()
@@ -304,14 +304,14 @@ func (c *copier) recordLoss(source, key string) {
 	}
 }
 
-func (c *copier) put(change Change, size int) error {
+func (c *copier) put(change Change) error {
 	c.sources[change.Source] = true
 	c.newest = max(c.newest, change.New.Revision)
 	var n sum
 	n.count(change.Key, 1)
 	c.Keys, c.DeadLetters = c.Keys+n.keys, c.DeadLetters+n.dead
 	c.changes = append(c.changes, change)
-	if c.bytes += size; c.bytes < repairBytes && len(c.changes) < repairBatch {
+	if c.bytes += int(change.New.Size(change.Key)); c.bytes < repairBytes && len(c.changes) < repairBatch {
 		return nil
 	}
 	return c.flush()
@@ -335,7 +335,7 @@ func (c *copier) meta() error {
 		c.ID = c.made.id
 	}
 	b := c.made.db.NewBatch()
-	for _, row := range [...][2]string{{metaID, c.ID}, {metaRevision, strconv.FormatUint(bound, 10)}, {metaCounted, strconv.FormatUint(bound, 10)}} {
+	for _, row := range [...][2]string{{metaID, c.ID}, {metaRevision, strconv.FormatUint(bound, 10)}} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return fmt.Errorf("store: writing %s: %w", row[0], err)
 		}

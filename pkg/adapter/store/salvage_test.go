@@ -26,7 +26,7 @@ func tornIndex(t *testing.T, fromEnd int64) (fs *vfs.MemFS, keys []string) {
 		}
 		keys = append(keys, key)
 	}
-	for _, row := range []string{metaFormat, metaID, metaRevision, metaCounted} {
+	for _, row := range []string{metaFormat, metaID, metaRevision} {
 		value, err := db.meta(row)
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestDamage_OfAnIndexEndsEveryScan(t *testing.T) {
 			db := open(t, Options{FS: fs})
 			defer db.Close()
 			for _, scan := range []func() error{
-				func() error { _, _, err := db.List("s", "", "", 1000); return err },
+				func() error { _, _, err := db.List("s", "", "", 1000, true); return err },
 				func() error { _, _, err := db.Due(nil, "s", Position{}, 1000); return err },
 				func() error { _, err := db.Unfinished(); return err },
 				func() error { _, err := db.Sources(); return err },

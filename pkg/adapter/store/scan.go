@@ -15,6 +15,7 @@ type scan struct {
 	*pebble.Iterator
 	db           *DB
 	r            pebble.Reader
+	events       *pebble.Iterator // over the events of the records, once one was asked for
 	lower, upper []byte
 	last         []byte // the row before; nothing up to it is read again
 	// gap is what was passed over on the way to the row the scan is at, or, after
@@ -49,10 +50,37 @@ func (s *scan) open() (err error) {
 	return nil
 }
 
+// end closes the iterators.
+func (s *scan) end() error {
+	if s.events != nil {
+		_ = s.events.Close() // its errors were returned with the event
+		s.events = nil
+	}
+	return s.Close()
+}
+
+// event finds the row of an event as it was when the scan's iterator was made. Rows that are
+// asked for in their order are found quickly.
+func (s *scan) event(row []byte, use func([]byte) error) (bool, error) {
+	if s.events == nil {
+		table := appendTable(nil, tableEvent)
+		var err error
+		if s.events, err = s.Iterator.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: table, UpperBound: successor(table)}}); err != nil {
+			return false, err
+		}
+	}
+	found, err := seek(s.events, row, use)
+	if err != nil { // it is not used again
+		_ = s.events.Close()
+		s.events = nil
+	}
+	return found, err
+}
+
 // done closes the iterator and adds what went wrong with it.
 func (s *scan) done(err *error) {
 	defer s.db.gate.leave()
-	if e := s.Close(); e != nil && *err == nil {
+	if e := s.end(); e != nil && *err == nil {
 		*err = fmt.Errorf("store: reading rows: %w", e)
 	}
 }
@@ -104,7 +132,7 @@ func (s *scan) settle(ok bool, key []byte) bool {
 // try goes to the first row from key on and says whether that can be read. An
 // iterator that has failed is not used again.
 func (s *scan) try(key []byte) bool {
-	_ = s.Close()
+	_ = s.end()
 	if err := s.open(); err != nil {
 		return true // a reason to end; the iterator before reports that it is closed
 	}
@@ -145,7 +173,7 @@ func (s *scan) behind(from []byte) []byte {
 
 // nowhere leaves the scan at its end.
 func (s *scan) nowhere() []byte {
-	_ = s.Close()
+	_ = s.end()
 	_ = s.open() // it stays where it is: nowhere
 	return s.upper
 }
@@ -260,7 +288,7 @@ func (db *DB) derived(s *span, each func(row, value []byte) error) (err error) {
 			db.skip(it.Key(), err)
 			continue
 		}
-		e, err := db.item(it, source, key)
+		e, err := db.item(it, source, key, false)
 		if err != nil {
 			return err
 		}

@@ -33,16 +33,17 @@ type Store interface {
 	// cannot be read.
 	Get(source, key string) (*schedule.Entry, error)
 
-	// Outline is Get, but leaves out the event of an entry of more than 4 KiB:
-	// [schedule.Entry.Omitted]. It is enough for the Old of a Change.
-	Outline(source, key string) (*schedule.Entry, error)
+	// Outline is Get, but reads the event only of an entry of at most most bytes, by
+	// [schedule.Entry.Size]: [schedule.Event.Omitted]. It is enough for a Change that removes
+	// the event, replaces it, or keeps it.
+	Outline(source, key string, most int64) (*schedule.Entry, error)
 
 	// GetAll is Get for many keys: entries[i] is of keys[i]. It reads them in the order
 	// in which they are stored, which is faster. It returns ErrLarge once they have
 	// more than most bytes, by [schedule.Entry.Size].
 	GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error
 
-	// Outlines is Outline for many keys, as GetAll is Get.
+	// Outlines is Outline for many keys, without their events.
 	Outlines(source string, keys []string, entries []*schedule.Entry) error
 
 	// Apply makes the changes visible to every later call, all or none, in the
@@ -96,12 +97,13 @@ type Store interface {
 
 	// List returns up to limit keys with the prefix that come after the given
 	// key, in key order, and ends early where their events are large. Dead
-	// letters are not listed. An entry that cannot be read has its key and no Entry.
-	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
+	// letters are not listed. An entry that cannot be read has its key and no Entry. Without
+	// events they are omitted.
+	List(source, prefix, after string, limit int, events bool) (_ []Item, more bool, err error)
 
 	// Letters is List of dead letters: the prefix is of the keys that they are stored
 	// under.
-	Letters(source, prefix, after string, limit int) (_ []Item, more bool, err error)
+	Letters(source, prefix, after string, limit int, events bool) (_ []Item, more bool, err error)
 
 	// ListDue is List ordered by original due time, then key. It reads no more than
 	// scan rows. next is the position to continue from, zero at the end.
@@ -156,8 +158,8 @@ type Commit interface {
 	Wait() error
 }
 
-// Change replaces a key's entry. Old is the entry that Get returned, nil for none; New
-// is nil to remove it. Corrupt: Get returned a *CorruptError. The old entry counts as
+// Change replaces a key's entry. Old is the entry that Get or Outline returned, nil for none;
+// New is nil to remove it. An event that stays is not written again. Corrupt: Get returned a *CorruptError. The old entry counts as
 // present, and its index rows are removed in the background.
 type Change struct {
 	Source, Key string

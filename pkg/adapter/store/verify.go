@@ -83,7 +83,6 @@ type verifier struct {
 	volumes map[string]volume
 	db      *DB
 	purging map[string]bool
-	trusted bool // no older program has written since the bytes were counted
 	counted map[string]sum
 	rows    rows
 }
@@ -91,12 +90,7 @@ type verifier struct {
 func (db *DB) verify() (Report, error) {
 	r := Report{ID: db.id, Format: db.format(), Problems: []string{}}
 	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
-	revision, err := db.meta(metaRevision)
-	if err == nil {
-		var counted string
-		counted, err = db.meta(metaCounted)
-		v.trusted = err == nil && counted == revision // what cannot be read is reported below
-	}
+	var err error
 	if r.Purging, err = db.purging(); err != nil {
 		return r, err
 	}
@@ -107,7 +101,7 @@ func (db *DB) verify() (Report, error) {
 		table byte
 		row   func(key, value []byte) error
 	}{
-		{tableRecord, v.record}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
+		{tableRecord, v.record}, {tableEvent, v.event}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
 		{tableUnfinished, v.unfinished}, {tableCounter, v.counter}, {tableVolume, v.volume},
 		{tablePurge, v.other}, {tableMark, v.mark}, {tableWatch, v.watch}, {tableMeta, v.other},
 	} {
@@ -181,6 +175,13 @@ func (v *verifier) record(k, value []byte) error {
 	held := v.volumes[source]
 	held.add(volume{bytes: e.Size(key), entries: 1})
 	v.volumes[source] = held
+	if e.Event != nil {
+		if _, err := v.db.Get(source, key); isCorrupt(err) {
+			v.problem("%v", err)
+		} else if err != nil {
+			return err
+		}
+	}
 	v.rows.derive(source, key, e)
 	for i := range v.rows.n {
 		got, closer, err := v.db.db.Get(v.rows.key(i))
@@ -201,7 +202,7 @@ func (v *verifier) record(k, value []byte) error {
 // indexed checks that an index row follows from its record.
 func (v *verifier) indexed(row, value []byte, source, key string) error {
 	v.Rows++
-	e, err := v.db.Get(source, key)
+	e, err := v.db.Outline(source, key, 0)
 	if isCorrupt(err) {
 		return nil // the record itself is a problem already
 	}
@@ -216,6 +217,23 @@ func (v *verifier) indexed(row, value []byte, source, key string) error {
 	}
 	v.problem("row %q (%x) does not follow from the record of key %q of source %q", row, value, key, source)
 	return nil
+}
+
+// event checks that the row of an event is of a record that has one.
+func (v *verifier) event(k, _ []byte) error {
+	source, key, err := parseSourced(k)
+	if err != nil {
+		v.problem("event %q: %v", k, err)
+		return nil
+	}
+	e, err := v.db.Outline(source, key, 0)
+	if isCorrupt(err) {
+		return nil // the record itself is a problem already
+	}
+	if err == nil && (e == nil || e.Event == nil) {
+		v.problem("the record of key %q of source %q has no event, but there is one", key, source)
+	}
+	return err
 }
 
 func (v *verifier) timed(k, value []byte) error {
@@ -304,10 +322,6 @@ func (v *verifier) watch(k, value []byte) error {
 
 // watched counts a source that may have no entry.
 func (v *verifier) watched(source string) {
-	if !v.db.marked.Load() {
-		v.db.marked.Store(true) // it is reported once
-		v.problem("there are watched objects, but the format is %d: an older program would not remove them with their source", formatPlain)
-	}
 	if _, seen := v.counted[source]; !seen {
 		v.Sources++
 		v.counted[source] = sum{}
@@ -334,5 +348,5 @@ func (v *verifier) unknownRows() (err error) {
 }
 
 var allTables = []byte{
-	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMark, tableWatch, tableMeta,
+	tableRecord, tableEvent, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMark, tableWatch, tableMeta,
 }

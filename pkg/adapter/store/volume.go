@@ -11,8 +11,7 @@ import (
 )
 
 // volume is the sum of the sizes of a source's entries, and their number. The merger
-// of the counters adds up its row, which has two numbers as well, so that a program
-// that does not know the table can compact it.
+// of the counters adds up its row, which has two numbers as well.
 type volume struct{ bytes, entries int64 }
 
 func (v *volume) add(o volume) {
@@ -41,35 +40,9 @@ func (v volume) merge(b *pebble.Batch, s *scratch, source string) error {
 	return nil
 }
 
-// dropStaleVolumes removes all rows of the table when a program that does not
-// know it has written since: such a program moves m/revision alone before it
-// makes or replaces an entry. What it did without a revision, removals, shows in
-// the number of entries. Each source is counted anew when it is asked for.
-func (db *DB) dropStaleVolumes() error {
-	counted, err := db.meta(metaCounted)
-	if err != nil {
-		return err
-	}
-	revision, err := db.meta(metaRevision)
-	if err != nil || revision == counted {
-		return err
-	}
-	db.log.Info("an older program has written to the store: the stored bytes of each source are counted anew")
-	table := appendTable(nil, tableVolume)
-	b := db.db.NewBatch()
-	err = b.DeleteRange(table, successor(table), nil)
-	if err == nil {
-		err = b.Set([]byte(metaCounted), []byte(revision), nil)
-	}
-	if err != nil {
-		return fmt.Errorf("store: distrusting the stored bytes: %w", err)
-	}
-	return db.durably(b)
-}
-
 // loadVolume reads how many bytes the source's entries hold. A row that counts
-// another number of entries than the counter is one that an older program has
-// not kept: the records are counted anew.
+// another number of entries than the counter is one that cannot be trusted, because an entry
+// could not be read when it was replaced: the records are counted anew.
 func (db *DB) loadVolume(source string, entries int64) (int64, error) {
 	stored, err := db.storedVolume(source)
 	if err == nil && stored.entries == entries || err != nil && !pebble.IsCorruptionError(err) {
@@ -108,7 +81,7 @@ func (db *DB) storedVolume(source string) (volume, error) {
 	defer closer.Close()
 	v, ok := parseVolume(value)
 	if !ok {
-		return volume{entries: -1}, nil // as one that was not kept
+		return volume{entries: -1}, nil
 	}
 	return v, nil
 }
@@ -149,7 +122,7 @@ func (db *DB) Bytes(source string) (int64, error) {
 }
 
 // volume checks a row of stored bytes. One that counts more entries than there
-// are is one that an older program has not kept: the next start repairs it.
+// are is counted anew by the next start.
 func (v *verifier) volume(k, value []byte) error {
 	source := string(k[2:])
 	stored, ok := parseVolume(value)
@@ -157,7 +130,7 @@ func (v *verifier) volume(k, value []byte) error {
 	switch {
 	case !ok:
 		v.problem("stored bytes of source %q: %x is not of this format", source, value)
-	case !v.trusted || stored.entries > held.entries:
+	case stored.entries > held.entries:
 	case stored != held:
 		v.problem("source %q has %d entries of %d bytes, its stored bytes say %d of %d",
 			source, held.entries, held.bytes, stored.entries, stored.bytes)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,111 +10,12 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// older does to a store what a program does that does not know table b/: it moves
-// m/revision alone, and writes records, rows and counters alone.
-func older(t *testing.T, fs vfs.FS, revision bool, changes ...Change) {
-	t.Helper()
-	db, err := Open(Options{Dir: "data", FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if revision {
-		bound, err := db.metaNumber(metaRevision)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := db.write([]byte(metaRevision), fmt.Append(nil, bound+revisionBlock), false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := db.db.NewBatch()
-	s := &scratch{}
-	for _, c := range changes {
-		deltas, err := db.add(b, s, &c, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range deltas {
-			if err := b.Merge(appendCounterKey(nil, d.source), d.sum.append(nil), nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := db.durably(b); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func sized(n int) *schedule.Entry {
 	now := time.Unix(1_800_000_000, 0)
 	return &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: now, Event: &schedule.Event{Data: make([]byte, n)}}
 }
 
-// The bytes of a store that another version of the program has written to are
-// right at the next start, whatever it did.
-func TestBytes_AreRightAfterAnOlderProgram(t *testing.T) {
-	t.Parallel()
-	put := func(key string, old, now *schedule.Entry) Change {
-		return Change{Source: "s", Key: key, Old: old, New: now}
-	}
-	dead := schedule.DeadLetterKey(7)
-	for name, c := range map[string]struct {
-		revision bool // it took one, as for all that makes or replaces an entry
-		changes  []Change
-		want     int64
-	}{
-		"nothing":             {want: sized(10).Size("a") + sized(20).Size("b") + sized(30).Size(dead)},
-		"a new entry":         {revision: true, changes: []Change{put("c", nil, sized(1000))}, want: sized(10).Size("a") + sized(20).Size("b") + sized(30).Size(dead) + sized(1000).Size("c")},
-		"another in place":    {revision: true, changes: []Change{put("a", sized(10), sized(500))}, want: sized(500).Size("a") + sized(20).Size("b") + sized(30).Size(dead)},
-		"one for another":     {revision: true, changes: []Change{put("a", sized(10), nil), put("z", nil, sized(99))}, want: sized(99).Size("z") + sized(20).Size("b") + sized(30).Size(dead)},
-		"a removal":           {changes: []Change{put("a", sized(10), nil)}, want: sized(20).Size("b") + sized(30).Size(dead)},
-		"a dead letter's end": {changes: []Change{put(dead, sized(30), nil)}, want: sized(10).Size("a") + sized(20).Size("b")},
-		"the removal of all":  {changes: []Change{put("a", sized(10), nil), put("b", sized(20), nil), put(dead, sized(30), nil)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fs := vfs.NewMem()
-			open := func() *DB {
-				t.Helper()
-				db, err := Open(Options{Dir: "data", FS: fs})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return db
-			}
-			db := open()
-			if _, err := db.NextRevision(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := db.Apply(false, put("a", nil, sized(10)), put("b", nil, sized(20)), put(dead, nil, sized(30))); err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if c.revision || c.changes != nil {
-				older(t, fs, c.revision, c.changes...)
-			}
-			// The start after the repairing one reads the same.
-			for range 2 {
-				db = open()
-				if got, err := db.Bytes("s"); got != c.want || err != nil {
-					t.Errorf("%d bytes, want %d (%v)", got, c.want, err)
-				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() {
-				t.Errorf("%v %v", r.Problems, err)
-			}
-		})
-	}
-}
-
-// The rows of table b/ have the operands of the counters, which the merger of
-// every version adds up: an older program can compact them.
+// The rows of table b/ have the operands of the counters, which the one merger adds up.
 func TestBytes_TheirRowsAreCountersToTheMerger(t *testing.T) {
 	t.Parallel()
 	m, err := counterMerger.Merge(nil, volume{bytes: 1 << 40, entries: 3}.append(nil))

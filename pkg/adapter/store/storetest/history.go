@@ -208,7 +208,7 @@ func agree(t *testing.T, f *fixture, h *History) {
 		if h.IntN(2) == 0 {
 			key = []string{"a", "a/", "a3", "b"}[h.IntN(4)]
 		}
-		items, more, err := f.List(source, prefix, key, limit)
+		items, more, err := f.List(source, prefix, key, limit, true)
 		wantKeys, wantMore := m.list(source, prefix, key, limit)
 		if err != nil || more != wantMore {
 			t.Fatal(more, err)

@@ -41,6 +41,45 @@ func Full(now time.Time, revision uint64) *schedule.Entry {
 	}
 }
 
+// eventKept changes an entry with an event in each way, with what Get and what Outline
+// returned before.
+func eventKept(t *testing.T, f *fixture) {
+	whole := &schedule.Event{ID: "i", Type: "t", Data: []byte("data")}
+	without, empty := *whole, &schedule.Event{}
+	without.ID = ""
+	for _, get := range []func() *schedule.Entry{
+		func() *schedule.Entry { return f.get("s", "k") },
+		func() *schedule.Entry {
+			e, err := f.Outline("s", "k", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+	} {
+		for step, event := range []*schedule.Event{nil, whole, whole, nil, empty, empty, &without, nil, nil} {
+			old := get()
+			e := with(f.entry(0), func(e *schedule.Entry) { e.Event = event })
+			f.apply(step%2 == 0, store.Change{Source: "s", Key: "k", Old: old, New: e})
+			same(t, "entry", e, f.get("s", "k"))
+			if event != nil { // an outcome keeps the event, and may take its ID
+				old = get()
+				kept := *old.Event
+				kept.ID = ""
+				e = with(e, func(e *schedule.Entry) { c := *e.Event; c.ID = ""; e.Event, e.Tries = &c, 1 })
+				f.apply(true, store.Change{Source: "s", Key: "k", Old: old, New: with(e, func(e *schedule.Entry) { e.Event = &kept })})
+				same(t, "kept", e, f.get("s", "k"))
+			}
+			if step%3 == 2 {
+				f.reopen(false)
+				same(t, "entry of another start", e, f.get("s", "k"))
+			}
+		}
+		f.apply(false, store.Change{Source: "s", Key: "k", Old: get()})
+		same(t, "removed", (*schedule.Entry)(nil), f.get("s", "k"))
+	}
+}
+
 func entryComesBack(t *testing.T, f *fixture) {
 	same(t, "a key that is not there", (*schedule.Entry)(nil), f.get("s", "k"))
 	entries := map[string]*schedule.Entry{
@@ -107,12 +146,12 @@ func namesDoNotMix(t *testing.T, f *fixture) {
 		}
 	}
 	same(t, "due, in key order", []string{"k", "k ", "k/x", "kk", "é", "世界", "\U0010ffff"}, f.dueKeys("s"))
-	items, more, err := f.List("s", "k", "", 100)
+	items, more, err := f.List("s", "k", "", 100, true)
 	if err != nil || more {
 		t.Fatal(more, err)
 	}
 	same(t, "with the prefix", []string{"k", "k ", "k/x", "kk"}, keysOf(items))
-	items, more, err = f.List("s", "", "k ", 2)
+	items, more, err = f.List("s", "", "k ", 2, true)
 	if err != nil || !more {
 		t.Fatal(more, err)
 	}
@@ -129,7 +168,7 @@ func deadLetters(t *testing.T, f *fixture) {
 	f.put("s", "k", f.entry(2))
 	f.put("s", dead, with(f.entry(1), func(e *schedule.Entry) { e.DeadLetter = &schedule.DeadLetter{Key: "k", ID: "i"} }))
 	same(t, "due", []string{dead, "k"}, f.dueKeys("s"))
-	items, _, err := f.List("s", "", "", 10)
+	items, _, err := f.List("s", "", "", 10, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,10 +178,10 @@ func deadLetters(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	same(t, "listed by time", []string{"k"}, keysOf(items))
-	if items, _, err = f.Letters("s", "k", "", 10); err != nil || len(items) > 0 {
+	if items, _, err = f.Letters("s", "k", "", 10, true); err != nil || len(items) > 0 {
 		t.Fatal("a key is no dead letter", keysOf(items), err)
 	}
-	if items, _, err = f.Letters("s", dead, "", 10); err != nil {
+	if items, _, err = f.Letters("s", dead, "", 10, true); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "the dead letters", []string{dead}, keysOf(items))

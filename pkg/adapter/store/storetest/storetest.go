@@ -39,6 +39,7 @@ func Run(t *testing.T, open Open) {
 		run  func(*testing.T, *fixture)
 	}{
 		{"an entry comes back as it was", entryComesBack},
+		{"an event is kept, replaced and removed", eventKept},
 		{"a change is visible before it is durable", visibleAtOnce},
 		{"changes of one Apply follow one another", changesInOrder},
 		{"names that start with one another do not mix", namesDoNotMix},
