@@ -102,7 +102,7 @@ func TestEvent_MissingIsItsKeysDamage(t *testing.T) {
 	}
 	for _, err := range []error{
 		db.db.Delete(appendEventKey(nil, "s", "a"), pebble.Sync), db.db.Set(appendEventKey(nil, "s", "b"), other, pebble.Sync),
-		db.db.Set(appendEventKey(nil, "s", "c"), []byte{0xff}, pebble.Sync), db.db.Set(appendEventKey(nil, "s", "nobody"), other, pebble.Sync),
+		db.db.Set(appendEventKey(nil, "s", "c"), []byte{0xff}, pebble.Sync), db.db.Set(appendEventKey(nil, "s", "stray"), other, pebble.Sync),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestEvent_MissingIsItsKeysDamage(t *testing.T) {
 	next := goldenEntries()["full"]
 	next.Revision = 9
 	if _, err := db.Apply(false, Change{Source: "s", Key: "a", New: next, Corrupt: true}, Change{Source: "s", Key: "b", Old: outline},
-		Change{Source: "s", Key: "c", Corrupt: true}, Change{Source: "s", Key: "nobody", Corrupt: true, New: goldenEntries()["bare"]}); err != nil {
+		Change{Source: "s", Key: "c", Corrupt: true}, Change{Source: "s", Key: "stray", Corrupt: true, New: goldenEntries()["bare"]}); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true} {

@@ -116,7 +116,7 @@ func TestOutline_KeepsTheEvent(t *testing.T) {
 		t.Errorf("kept: %+v %v", e, err)
 	}
 	if _, err := db.Apply(false, store.Change{Source: "src", Key: "other", New: alone}); err == nil {
-		t.Error("an event that nobody has was kept")
+		t.Error("an event was kept where there is none")
 	}
 	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone}); err != nil {
 		t.Fatal(err)
