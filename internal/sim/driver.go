@@ -138,6 +138,10 @@ func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
 		d := pick(r, 0, 5*time.Second, time.Hour)
 		s.Delivery.RetryAfterMax = &d
 	}
+	if r.IntN(3) == 0 {
+		d := pick(r, 0, time.Millisecond, 10*time.Second, time.Hour)
+		s.Delivery.BackoffMax = &d
+	}
 	if fnv(uid)%2 == 0 { // the same over all settings of a source
 		s.DeadLetter = &schedule.Target{URL: fmt.Sprintf("http://dead/%d", r.IntN(3))}
 	}

@@ -73,7 +73,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	n.expiresAt, n.maxInterval, n.uid, n.reason = r.ExpiresAt, r.MaxInterval, r.UID, r.Reason
 	if policy != schedule.Replace { // every absent field stays as it was
 		n.maxInterval, n.uid, n.reason = cmp.Or(n.maxInterval, was.maxInterval), cmp.Or(n.uid, was.uid), cmp.Or(n.reason, was.reason)
-		if waiting != nil { // the expiry of an occurrence in delivery is its own
+		if waiting != nil && !r.Ingested { // the expiry of an occurrence in delivery is its own, and an event lifts it
 			n.expiresAt = cmp.Or(n.expiresAt, was.expiresAt)
 		}
 	}
@@ -89,10 +89,13 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 			n.retryAt = asked
 		}
 	}
+	if waiting != nil && r.Ingested {
+		n.keepDistance(now, waiting.retryAt)
+	}
 	if cur != nil && r.Event == nil {
 		switch {
 		case a.result == schedule.Merged:
-			n.occ = was.occ
+			n.occ, n.tries = was.occ, was.tries
 		case waiting == nil || was.tries > 0 || !was.dueAt.After(now): // the event may have been sent before
 			n.event = withoutID(n.event)
 		}
@@ -190,8 +193,8 @@ type verdict struct {
 
 func (s *source) verdict(d *delivery, o schedule.Outcome, now time.Time) (v verdict) {
 	if a := o.Again; a != nil {
-		if v.asked = latest(now, a.At); a.At.IsZero() {
-			v.asked = now.Add(a.After)
+		if v.asked = latest(now.Add(least), a.At); a.At.IsZero() {
+			v.asked = now.Add(max(a.After, least))
 		}
 	}
 	switch o.Kind {
@@ -230,6 +233,7 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 		if newer && !d.counted {
 			n := *k.newest
 			n.attempt++
+			n.keepDistance(j.wall, j.wall.Add(time.Second))
 			j.set(k, &n)
 		}
 	case newer:
@@ -255,6 +259,8 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	if !d.counted {
 		if n.attempt++; v.settled {
 			n.attempt, n.tries = 0, 0
+		} else {
+			n.keepDistance(j.wall, j.wall.Add(time.Second))
 		}
 	}
 	switch {
@@ -283,29 +289,49 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.T
 		if o.Again.Reply != nil {
 			event = o.Again.Reply
 		}
-	case o.Kind == schedule.Rejected, o.Never, o.Kind == schedule.Succeeded && deleted(of.event), every == 0:
+	case o.Never, o.Kind == schedule.Succeeded && deleted(of.event), every == 0:
 		return nil
 	default:
-		due = j.wall.Add(every)
+		due = j.wall.Add(max(every, least))
 	}
 	n := j.occurrence(event, j.wall)
 	n.dueAt, n.maxInterval, n.uid, n.reason = due, of.maxInterval, of.uid, of.reason
 	return n
 }
 
+// least is the least wait after an answer, and the floor of the first back-off.
+const least = 5 * time.Millisecond
+
+// keepDistance keeps an event that came to a failing key from the last failure, a second
+// at most, but does not postpone the next attempt.
+func (o *occurrence) keepDistance(now, retryAt time.Time) {
+	at := now
+	if o.attempt > 0 {
+		at = now.Add(grown(least, 2, time.Second, o.attempt))
+	}
+	if retryAt.Before(at) {
+		at = retryAt
+	}
+	if o.at().Before(at) {
+		o.retryAt = at
+	}
+}
+
 // wait is the pause after the n-th failure in a row.
 func (s *source) wait(n uint32, retryAfter time.Duration) time.Duration {
-	const most = 1000 * time.Second
+	most, limit := 1000*time.Second, 1000*time.Second
 	c := &s.settings.Delivery
+	if c.BackoffMax != nil {
+		most = *c.BackoffMax
+	}
 	w := grown(c.BackoffDelay, 2, most, n)
 	if c.Linear {
 		w = min(c.BackoffDelay*time.Duration(n), most)
 	}
-	limit := most
 	if c.RetryAfterMax != nil {
 		limit = *c.RetryAfterMax
 	}
-	return max(w, min(retryAfter, limit))
+	return max(w, grown(least, 2, max(most, time.Second), n), min(retryAfter, limit))
 }
 
 // restarted is an occurrence after a restart: an event never postpones an older

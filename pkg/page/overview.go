@@ -246,7 +246,7 @@ func (l *letterRow) letter() *why.DeadLetter {
 
 // status is the answer of a sink in words.
 func status(code int, failure string) markup {
-	if code != 0 {
+	if code != 0 && failure != "bad_answer" {
 		failure = strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 	}
 	return text(cmp.Or(failure, "no answer"))

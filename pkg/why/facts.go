@@ -199,6 +199,7 @@ const (
 	SinkNotFound  Cause = "SinkNotFound"  // 404
 	SinkRefuses   Cause = "SinkRefuses"   // another 4xx, or a redirect
 	SinkFails     Cause = "SinkFails"     // 5xx
+	BadAnswer     Cause = "BadAnswer"     // 2xx with a wait that cannot be read
 
 	InFlight Cause = "InFlight" // being delivered
 

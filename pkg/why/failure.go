@@ -19,6 +19,8 @@ func FailureCause(status int, text string) Cause {
 		return SinkSlow
 	case status == 0:
 		return SinkDown
+	case status >= 200 && status < 300:
+		return BadAnswer
 	case status == http.StatusTooManyRequests:
 		return SinkThrottles
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
@@ -54,6 +56,8 @@ func (f *Facts) failed(x *Failure) string {
 			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
 		}
 		return "the sink did not answer"
+	case BadAnswer:
+		return fmt.Sprintf("the sink answered %s with a wait that cannot be read%s", status(x.Status), after(": ", strings.TrimSuffix(plain(x.Detail), ".")))
 	case SinkThrottles:
 		return "the sink answered 429 Too Many Requests: it asks for fewer deliveries"
 	case SinkDenies:

@@ -147,10 +147,16 @@ var cases = map[string]struct {
 	"tried at once":  {Facts{Key: "k", Record: func() *Record { r := retrying(503, ""); r.NextAttemptAt = at(time.Millisecond); return r }()}, SinkFails, false, "waits for its next attempt in less than 1s: after"},
 	"sink slow":      {Facts{Source: ready(nil), Key: "k", Record: retrying(0, slow)}, SinkSlow, false, "within delivery.timeout (10m0s)"},
 	"gateway":        {Facts{Key: "k", Record: retrying(504, "")}, SinkSlow, false, "too slow"},
-	"throttled":      {Facts{Key: "k", Record: retrying(429, "")}, SinkThrottles, false, "fewer deliveries"},
-	"sink denies":    {Facts{Key: "k", Record: retrying(401, "")}, SinkDenies, false, "the token or the identity"},
-	"not found":      {Facts{Key: "k", Record: retrying(404, "")}, SinkNotFound, false, "no handler"},
-	"sink fails":     {Facts{Key: "k", Record: retrying(503, "")}, SinkFails, false, "503 Service Unavailable"},
+	"bad answer": {Facts{Key: "k", Record: func() *Record {
+		r := retrying(204, "bad_answer")
+		r.LastFailure.Detail = `Reschedule-After: "7x" is not a duration`
+		return r
+	}()}, BadAnswer, false, `failed because the sink answered 204 No Content with a wait that cannot be read: Reschedule-After: "7x" is not a duration.`},
+	"bad, gone":   {Facts{Key: "k", History: was("dropped", 200)}, BadAnswer, false, "answered 200 OK with a wait that cannot be read, and its event was dropped"},
+	"throttled":   {Facts{Key: "k", Record: retrying(429, "")}, SinkThrottles, false, "fewer deliveries"},
+	"sink denies": {Facts{Key: "k", Record: retrying(401, "")}, SinkDenies, false, "the token or the identity"},
+	"not found":   {Facts{Key: "k", Record: retrying(404, "")}, SinkNotFound, false, "no handler"},
+	"sink fails":  {Facts{Key: "k", Record: retrying(503, "")}, SinkFails, false, "503 Service Unavailable"},
 
 	"due now":      {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
 	"queued":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Ahead: 3, AheadKnown: true}, Queued, false, "due for 1m0s and no delivery of it has begun; 3 keys are before it"},

@@ -71,13 +71,17 @@ func detail(data []byte) string {
 	return text[:end]
 }
 
-// appendFailure writes the members of a failed attempt: error is one sentence, detail the
+// appendFailure writes the members of a failed attempt: error is one sentence, or the code of
+// an answer that could not be read; detail is what could not be read, or the
 // start of the answer's body.
 func appendFailure(b []byte, code int, data []byte) []byte {
 	b = append(b, `,"status":`...)
 	b = strconv.AppendInt(b, int64(code), 10)
 	text := string(data)
-	if code != 0 {
+	switch {
+	case schedule.IsBadAnswer(code):
+		text = schedule.BadAnswer
+	case code != 0:
 		text = strings.TrimSpace("the sink answered " + strconv.Itoa(code) + " " + http.StatusText(code))
 	}
 	b = appendMember(b, "error", text)

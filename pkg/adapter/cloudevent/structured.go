@@ -150,6 +150,9 @@ func attributeValue(name string, v jsontext.Value) (any, error) {
 		}
 		return string(s), nil
 	case '0':
+		if name == AfterAttribute { // seconds in a reply, with a fraction or an exponent
+			return string(v), nil
+		}
 		f, err := strconv.ParseFloat(string(v), 64)
 		if err != nil || f != math.Trunc(f) || f < math.MinInt32 || f > math.MaxInt32 {
 			return nil, schedule.Invalid(name, "%.64s is not an integer of 32 bits", v)

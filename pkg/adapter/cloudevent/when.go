@@ -1,16 +1,59 @@
 package cloudevent
 
 import (
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// RequestedTime returns when an event asks to be delivered: after a delay, at an instant, or
-// neither.
+// RequestedTime returns when an event that comes in asks to be delivered: after a delay, at an
+// instant, or neither.
 func RequestedTime(e *schedule.Event, now time.Time) (delay *time.Duration, at time.Time, err error) {
-	after, hasAfter := e.Extensions[AfterAttribute]
-	instant, hasAt := e.Extensions[AtAttribute]
+	return requestedTime(e.Extensions, now, schedule.ParseDuration, schedule.ParseInstant)
+}
+
+// AnsweredTime returns when the extensions of a sink's reply ask for the key; nil without
+// a time.
+func AnsweredTime(extensions map[string]any, now time.Time) (*schedule.RescheduleAfter, error) {
+	delay, at, err := requestedTime(extensions, now, schedule.ParseWait, schedule.ParseWaitUntil)
+	switch {
+	case err != nil:
+		return nil, err
+	case delay != nil:
+		return &schedule.RescheduleAfter{After: *delay}, nil
+	case !at.IsZero():
+		return &schedule.RescheduleAfter{At: at}, nil
+	}
+	return nil, nil
+}
+
+// TimeExtensions are the extensions of [AnsweredTime] in the headers of an answer, also
+// where the rest of its event cannot be read; nil without any.
+func TimeExtensions(h http.Header) (extensions map[string]any) {
+	for _, name := range []string{AfterAttribute, AtAttribute} {
+		values := h.Values(headerPrefix + name)
+		if len(values) == 0 {
+			continue
+		}
+		if extensions == nil {
+			extensions = map[string]any{}
+		}
+		text := strings.Join(values, ", ")
+		if decoded, err := DecodeHeader(text); err == nil {
+			text = decoded
+		}
+		extensions[name] = text
+	}
+	return extensions
+}
+
+func requestedTime(
+	extensions map[string]any, now time.Time, parseDelay func(field, s string) (time.Duration, error), parseInstant func(field, s string, now time.Time) (time.Time, error),
+) (delay *time.Duration, at time.Time, err error) {
+	after, hasAfter := extensions[AfterAttribute]
+	instant, hasAt := extensions[AtAttribute]
 	switch {
 	case hasAfter && hasAt:
 		return nil, at, schedule.Invalid(AfterAttribute, "stands beside %s: one of the two", AtAttribute)
@@ -19,14 +62,14 @@ func RequestedTime(e *schedule.Event, now time.Time) (delay *time.Duration, at t
 		if !ok {
 			return nil, at, schedule.Invalid(AfterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
 		}
-		d, err := schedule.ParseDuration(AfterAttribute, text)
+		d, err := parseDelay(AfterAttribute, text)
 		return &d, at, err
 	case hasAt:
 		text, ok := instant.(string)
 		if !ok {
 			return nil, at, schedule.Invalid(AtAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", instant)
 		}
-		at, err = schedule.ParseInstant(AtAttribute, text, now)
+		at, err = parseInstant(AtAttribute, text, now)
 	}
 	return nil, at, err
 }

@@ -41,9 +41,9 @@ type counters struct {
 // givenUp are what becomes of an event whose deliveries have ended without success.
 var givenUp = [...]schedule.Disposition{schedule.DeadLettered, schedule.KeptLetter, schedule.Dropped}
 
-// failureTypes are why attempts fail: the class of the answer's status, no answer
-// within delivery.timeout, or no answer for another reason.
-var failureTypes = [...]string{"4xx", "429", "5xx", "timeout", "no_answer", "other"}
+// failureTypes are why attempts fail: the class of the answer's status, a wait that could not
+// be read, no answer within delivery.timeout, or no answer for another reason.
+var failureTypes = [...]string{"4xx", "429", "5xx", schedule.BadAnswer, "timeout", "no_answer", "other"}
 
 func failureType(o *schedule.Outcome) string {
 	switch code := o.Failure.Code; {
@@ -51,6 +51,8 @@ func failureType(o *schedule.Outcome) string {
 		return "timeout"
 	case code == 0:
 		return "no_answer"
+	case schedule.IsBadAnswer(code):
+		return schedule.BadAnswer
 	case code == 429:
 		return "429"
 	case code >= 400 && code <= 499:
@@ -97,7 +99,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	letters := counter("reschedule_dead_letter_deliveries",
 		"Attempts to deliver dead letters to the dead letter sink, by what became of them: delivered, retrying, kept, dropped, aborted.")
 	failures := counter("reschedule_delivery_failures",
-		"Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, timeout, no_answer, other.")
+		"Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, bad_answer, timeout, no_answer, other.")
 	warmUps := counter("reschedule_warm_ups", "Calls that woke the sink of a source before a due time: spec.warmUp.")
 	throttled, err := meter.Float64ObservableCounter("reschedule_throttled", metric.WithUnit("s"),
 		metric.WithDescription("How long due keys had to wait for a limit: limits.maxInFlight, limits.maxPerSecond, max-in-flight and max-per-second of the namespace, or adapter, the share of its slots and memory."))

@@ -89,6 +89,7 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 			"moved":   {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 301}},
 			"away":    {Kind: schedule.Rejected},
 			"hangs":   {Kind: schedule.Rejected, TimedOut: true},
+			"mumbles": {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 204}},
 		}
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			if o, ok := outcomes[a.Key]; ok && a.Entry.DeadLetter == nil {
@@ -103,15 +104,15 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 		c.put(s, "ok", in(0))
 		c.pass(time.Minute)
 		for name, want := range map[string][]string{
-			"reschedule_delivery_failures": {"429 1", "4xx 1", "5xx 1", "no_answer 1", "other 1", "timeout 1"},
+			"reschedule_delivery_failures": {"429 1", "4xx 1", "5xx 1", "bad_answer 1", "no_answer 1", "other 1", "timeout 1"},
 		} {
 			if got := c.metric(name, "error.type"); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}
 		for name, want := range map[string][]string{
-			"reschedule_deliveries":             {"dead_lettered 6", "delivered 1"},
-			"reschedule_dead_letter_deliveries": {"delivered 6"},
+			"reschedule_deliveries":             {"dead_lettered 7", "delivered 1"},
+			"reschedule_dead_letter_deliveries": {"delivered 7"},
 		} {
 			if got := c.metric(name, "result"); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)

@@ -187,7 +187,9 @@ func (n number) addTo(total, unit time.Duration) (time.Duration, bool) {
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func tooLong(field, s string) *Error {
-	return Invalid(field, "%.64q is more than 100 years", s)
+	err := Invalid(field, "%.64q is more than 100 years", s)
+	err.tooLong = true
+	return err
 }
 
 // ParseSeconds reads a JSON number of seconds, rounded up to the nanosecond.
@@ -261,7 +263,9 @@ func ParseInstant(field, s string, now time.Time) (time.Time, error) {
 	}
 	switch {
 	case t.After(now.Add(MaxDuration)):
-		return time.Time{}, Invalid(field, "%.64q is more than 100 years ahead", s)
+		err := Invalid(field, "%.64q is more than 100 years ahead", s)
+		err.tooLong = true
+		return time.Time{}, err
 	case t.Before(earliest): // what UnixNano cannot hold; long past is long past
 		return earliest, nil
 	}

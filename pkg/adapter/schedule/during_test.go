@@ -42,7 +42,8 @@ func TestSuperseded_IsNotRetried(t *testing.T) {
 	}
 }
 
-// A request that comes while an older occurrence is retried starts with no failures, so that it has all its retries.
+// A new event starts with no failures, so that it has all its retries. A PUT that merges without one is the same
+// occurrence, whose attempts count.
 func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -54,7 +55,7 @@ func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 		"an event during the delivery":   {event(soon, Earliest), &flyingKey, 0},
 		"a second event behind it":       {event(soon, Earliest), &behindKey, 0},
 		"an event that replaces":         {event(soon, Replace), &betweenKey, 0},
-		"a PUT that merges":              {put(late, Earliest), &betweenKey, 0},
+		"a PUT that merges":              {put(late, Earliest), &betweenKey, 2},
 		"a PUT that replaces":            {put(soon, Replace), &betweenKey, 0},
 		"a PUT during the delivery":      {put(soon, Earliest), &flyingKey, 0},
 		"an event where nothing is left": {event(soon, Earliest), nil, 0},

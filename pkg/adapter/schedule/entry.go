@@ -70,6 +70,13 @@ type Failure struct {
 	Data []byte // start of the answer's body, at most MaxFailureData
 }
 
+// BadAnswer is the error of a 2xx whose wait could not be read.
+const BadAnswer = "bad_answer"
+
+// IsBadAnswer reports whether a failed attempt was answered with the status of a success:
+// its wait could not be read.
+func IsBadAnswer(code int) bool { return code >= 200 && code <= 299 }
+
 // MaxFailureData is how many bytes of a failing answer are kept and shown.
 const MaxFailureData = 1024
 

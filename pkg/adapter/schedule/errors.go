@@ -32,6 +32,7 @@ type Error struct {
 	Detail string // a sentence for people, naming the field
 	// RetryAfter is when a new try may succeed; 0 where none will.
 	RetryAfter time.Duration
+	tooLong    bool // a time that is beyond MaxDuration, and valid otherwise
 }
 
 func (e *Error) Error() string { return e.Detail }

@@ -57,13 +57,13 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"alone", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
 	{"alone", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
 	{"alone", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"alone", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"alone", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
 	{"alone", "never", "delivered, gone"},
 	{"alone", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
 	{"alone", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
 	{"alone", "400", "dropped, gone"},
 	{"alone", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
-	{"alone", "503, at once", "retrying [due -60, retry 0, 8/3, 5.5]"},
+	{"alone", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
 	{"alone", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
 	{"alone", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
@@ -72,7 +72,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind", "again in 30 s", "delivered [due 30, 1/0, 9.6]"},
 	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
 	{"a PUT behind", "again at", "delivered [due 30, 1/0, 9.6]"},
-	{"a PUT behind", "again long ago", "delivered [due 0, 1/0, 9.6]"},
+	{"a PUT behind", "again long ago", "delivered [due 0.005, 1/0, 9.6]"},
 	{"a PUT behind", "never", "delivered, unchanged"},
 	{"a PUT behind", "500", "superseded, unchanged"},
 	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
@@ -87,13 +87,13 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
 	{"an event behind", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
 	{"an event behind", "again at", "delivered [due 30, 0/0, 9.6]"},
-	{"an event behind", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"an event behind", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
 	{"an event behind", "never", "delivered [due 60, 0/0, 6.6]"},        // the object came back
 	{"an event behind", "500", "retrying [due -60, retry 4, 8/0, 6.6]"}, // with retries of its own
 	{"an event behind", "503 in 60 s", "retrying [due 60, 8/0, 6.6]"},   // an event is not postponed
 	{"an event behind", "400", "dropped [due 60, 8/0, 6.6]"},
 	{"an event behind", "500, in 30 s", "retrying [due -60, retry 30, 8/0, 6.6]"},
-	{"an event behind", "503, at once", "retrying [due -60, retry 0, 8/0, 6.6]"},
+	{"an event behind", "503, at once", "retrying [due -60, retry 0.005, 8/0, 6.6]"},
 	{"an event behind", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
 	{"an event behind", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
 
@@ -102,7 +102,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event replaced it", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
 	{"an event replaced it", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
 	{"an event replaced it", "again at", "delivered [due 30, 0/0, 9.6]"},
-	{"an event replaced it", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"an event replaced it", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
 	{"an event replaced it", "never", "delivered [due 60, 0/0, 6.6]"},
 	{"an event replaced it", "500", "superseded [due 60, 8/0, 6.6]"}, // not retried, and counted
 	{"an event replaced it", "503 in 60 s", "superseded [due 60, 8/0, 6.6]"},
@@ -117,13 +117,13 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
 	{"an event behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
 	{"an event behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"an event behind, expired", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"an event behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
 	{"an event behind, expired", "never", "delivered, gone"},
 	{"an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
 	{"an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
 	{"an event behind, expired", "400", "dropped, gone"},
 	{"an event behind, expired", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
-	{"an event behind, expired", "503, at once", "retrying [due -60, retry 0, 8/3, 5.5]"},
+	{"an event behind, expired", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
 	{"an event behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
 	{"an event behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
@@ -132,7 +132,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
 	{"a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
 	{"a PUT behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"a PUT behind, expired", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"a PUT behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
 	{"a PUT behind, expired", "never", "delivered, gone"},
 	{"a PUT behind, expired", "500", "superseded, unchanged"},
 	{"a PUT behind, expired", "503 in 60 s", "superseded, unchanged"},
@@ -241,7 +241,9 @@ func TestMaxInterval_BringsAKeyBack(t *testing.T) {
 		"a scheduled event of that type":          {ownType, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
 		"not between attempts":                    {same, hour, "500", nil, "retrying [due -60, retry 4, 8/3, 5.5]"},
 		"when the retries are used up":            {same, hour, "500", &zero, "dropped [due 3600, 0/0, 9.9]"},
-		"not after a rejection":                   {same, hour, "400", nil, "dropped, gone"},
+		"after a rejection":                       {same, hour, "400", nil, "dropped [due 3600, 0/0, 9.9]"},
+		"a rejection that names a time":           {same, hour, "400, in 30 s", nil, "dropped [due 30, 0/0, 9.9]"},
+		"not at once":                             {same, 1, "2xx", nil, "delivered [due 0.005, 0/0, 9.9]"},
 		"not when it expired during a failure":    {expired, hour, "500", nil, "expired, gone"},
 		"when it expired during a success":        {expired, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
 	} {
@@ -362,16 +364,64 @@ func TestDeadLetter_OfARejectedSupersededOne(t *testing.T) {
 	}
 }
 
-// An event does not inherit the expiry of a delivery under way.
-func TestEvent_InheritsNoExpiryOfADelivery(t *testing.T) {
+// An event does not vanish with the expiry of the key that it merges into, nor of a delivery under way. A PUT that
+// merges keeps the expiry, and so does a run.
+func TestEvent_VanishesNotWithAnExpiry(t *testing.T) {
 	t.Parallel()
 	e := flyingKey
 	e.ExpiresAt = t0.Add(time.Second)
-	r := Request{Ingested: true, Event: &Event{ID: "1", Source: "/s"}}
-	for own, want := range map[bool]time.Time{true: {}, false: e.ExpiresAt} {
-		c, err := r.Apply(inputs(&Spec{Policy: Replace, IngestPolicy: Earliest}), &e, own)
-		if err != nil || !c.Entry.ExpiresAt.Equal(want) {
-			t.Errorf("in delivery %v: expires at %v (%v), want %v", own, c.Entry.ExpiresAt, err, want)
+	event := Request{Ingested: true, Event: &Event{ID: "1", Source: "/s"}}
+	for name, tc := range map[string]struct {
+		r    Request
+		own  bool
+		want time.Time
+	}{
+		"an event behind a delivery": {event, true, time.Time{}},
+		"an event":                   {event, false, time.Time{}},
+		"a PUT":                      {*put(soon, Earliest), false, e.ExpiresAt},
+		"a run":                      {RunNow(Conditions{}), false, e.ExpiresAt},
+	} {
+		c, err := tc.r.Apply(inputs(&Spec{Policy: Replace, IngestPolicy: Earliest}), &e, tc.own)
+		if err != nil || !c.Entry.ExpiresAt.Equal(tc.want) {
+			t.Errorf("%s: expires at %v (%v), want %v", name, c.Entry.ExpiresAt, err, tc.want)
+		}
+	}
+}
+
+// An event that comes to a failing key comes up at a distance to the failure that grows up to a second. The next
+// attempt is not postponed, and a PUT has no distance.
+func TestEvent_KeepsItsDistanceToAFailure(t *testing.T) {
+	t.Parallel()
+	storm := func(r *Request, attempt uint32, retry time.Duration) time.Duration {
+		cur := betweenKey
+		cur.Attempt, cur.RetryAt = attempt, t0.Add(retry)
+		return apply(t, r, &cur, false, &Spec{}).Entry.At().Sub(t0)
+	}
+	for name, tc := range map[string]struct {
+		r       *Request
+		attempt uint32
+		retry   time.Duration
+		want    time.Duration
+	}{
+		"after one failure":            {event(0, Earliest), 1, time.Minute, 5 * time.Millisecond},
+		"after four":                   {event(0, Earliest), 4, time.Minute, 40 * time.Millisecond},
+		"after many":                   {event(0, Earliest), 40, time.Minute, time.Second},
+		"the next attempt is sooner":   {event(0, Earliest), 40, time.Millisecond, time.Millisecond},
+		"the next attempt is past due": {event(0, Earliest), 40, -time.Second, -time.Second},
+		"one that replaces":            {event(0, Replace), 40, time.Minute, time.Second},
+		"one that is later":            {event(soon, Replace), 40, time.Minute, soon},
+		"a PUT":                        {put(0, Earliest), 40, time.Minute, 0},
+	} {
+		if got := storm(tc.r, tc.attempt, tc.retry); got != tc.want {
+			t.Errorf("%s: in %s, want %s", name, got, tc.want)
+		}
+	}
+	for outcome, want := range map[string]time.Duration{"500": 640 * time.Millisecond, "400": 640 * time.Millisecond, "2xx": 0} {
+		waiting := newerEvent
+		waiting.DueAt = t0
+		f := Flight{Entry: &flyingKey}
+		if s := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Minute}}), &waiting, outcomes[outcome]); s.Next.At().Sub(t0) != want {
+			t.Errorf("behind a delivery that ends with %s: in %s, want %s", outcome, s.Next.At().Sub(t0), want)
 		}
 	}
 }

@@ -156,11 +156,11 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 		waiting *Entry
 		want    string
 	}{
-		"rejected":                   {Rejected, nil, "dead_lettered, gone and a dead letter"},
+		"rejected":                   {Rejected, nil, "dead_lettered [due 3600, 0/0, 9.9] and a dead letter"},
 		"used up":                    {Failed, nil, "dead_lettered [due 3600, 0/0, 9.9] and a dead letter"},
 		"rejected, an event behind":  {Rejected, &newerEvent, "dead_lettered [due 60, 8/0, 6.6] and a dead letter"},
 		"used up, and event behind":  {Failed, &newerEvent, "dead_lettered [due 60, 8/0, 6.6] and a dead letter"},
-		"rejected, its own id stays": {Rejected, nil, "dead_lettered, gone and a dead letter"},
+		"rejected, its own id stays": {Rejected, nil, "dead_lettered [due 3600, 0/0, 9.9] and a dead letter"},
 	} {
 		e := flyingKey
 		e.TraceParent, e.UID = "p", "u"

@@ -82,7 +82,7 @@ func TestRun_OnceMoreAfterADelivery(t *testing.T) {
 	for _, kind := range []OutcomeKind{Succeeded, Failed, Rejected} {
 		f := Flight{Entry: &flyingKey, Own: true}
 		f.Accept(c, r.Ingested)
-		if s := f.Finish(inputs(&Spec{}), c.Entry, Outcome{Kind: kind}); s.Next == nil || !s.Next.At().Equal(t0) {
+		if s := f.Finish(inputs(&Spec{}), c.Entry, Outcome{Kind: kind}); s.Next == nil || s.Next.At().After(t0.Add(maxFloor)) {
 			t.Errorf("after %d: %+v", kind, s.Next)
 		}
 	}

@@ -43,7 +43,7 @@ func (a *RescheduleAfter) time(in Inputs, least time.Duration) time.Time {
 	if !a.At.IsZero() {
 		after = a.At.Sub(in.Now)
 	}
-	return in.after(max(after, least, 0))
+	return in.after(max(after, least, MinWait))
 }
 
 // after is the end of a wait that an outcome asks for, with the source's jitter.
@@ -159,10 +159,10 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 			n.Event = o.Again.Reply
 		}
 		return n
-	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
+	case o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
-		return e.renew(in, in.after(max(interval, least)))
+		return e.renew(in, in.after(max(interval, least, MinWait)))
 	}
 }
 
@@ -205,10 +205,10 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	}
 	if f.Superseded || waiting != nil && f.Entry.Expired(at) { // no retry: the newer occurrence keeps its time
 		s := Step{Disposition: Superseding}
-		s.Next, s.Changed = f.failedBefore(waiting)
+		s.Next, s.Changed = f.failedBefore(in, waiting)
 		return s
 	}
-	n := f.failed(waiting)
+	n := f.failed(in, waiting)
 	switch {
 	case waiting == nil && n.Expired(in.Now):
 		return Step{Changed: true, Disposition: Expired}
@@ -221,26 +221,31 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	return Step{Next: n, Changed: true, Disposition: Retrying}
 }
 
-// failed is the key's entry, one failed run later.
-func (f *Flight) failed(waiting *Entry) *Entry {
+// failed is the key's entry, one failed run later. An event that waits keeps its distance
+// to the failure.
+func (f *Flight) failed(in Inputs, waiting *Entry) *Entry {
 	n := *f.Entry
 	if waiting != nil {
 		n = *waiting
 		n.UnfinishedAt, n.Tries = time.Time{}, 0
 	}
-	if !f.OwnCounter {
-		n.Attempt = increment(n.Attempt)
+	if f.OwnCounter {
+		return &n
+	}
+	n.Attempt = increment(n.Attempt)
+	if at := in.Now.Add(eventFloor(n.Attempt)); waiting != nil && n.At().Before(at) {
+		n.RetryAt = at
 	}
 	return &n
 }
 
 // failedBefore returns the occurrence that waits behind the failed occurrence, if there is
 // one. Its counter grows unless it is its own.
-func (f *Flight) failedBefore(waiting *Entry) (*Entry, bool) {
+func (f *Flight) failedBefore(in Inputs, waiting *Entry) (*Entry, bool) {
 	if waiting == nil || f.OwnCounter {
 		return waiting, false
 	}
-	return f.failed(waiting), true
+	return f.failed(in, waiting), true
 }
 
 // giveUp ends the delivered occurrence. Its event goes to the dead letter sink, or is
@@ -257,7 +262,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	case again && waiting != nil:
 		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
 	case f.Superseded && !again, waiting != nil: // the newer occurrence decides
-		s.Next, s.Changed = f.failedBefore(waiting)
+		s.Next, s.Changed = f.failedBefore(in, waiting)
 	default:
 		s.Next, s.Changed = f.Entry.next(in, o), true
 	}

@@ -159,6 +159,9 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)
 	}
+	if waiting && r.Ingested && !r.Run {
+		e.keepDistance(cur, in.Now)
+	}
 	e.identify(cur, r.Event != nil, own, c.Result, in.Now)
 
 	if !c.Supersedes && cur != nil {
@@ -166,6 +169,18 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	}
 	c.Entry = e
 	return c, nil
+}
+
+// keepDistance bounds how soon an event repeats a run that failed: events that come often
+// must not undo the back-off.
+func (e *Entry) keepDistance(cur *Entry, now time.Time) {
+	at := now.Add(eventFloor(e.Attempt))
+	if cur.RetryAt.Before(at) { // also when the key is not between attempts
+		at = cur.RetryAt
+	}
+	if e.At().Before(at) {
+		e.RetryAt = at
+	}
 }
 
 // behind records for a restart that the event e was accepted behind a delivery under
@@ -195,7 +210,8 @@ func (r *Request) policy(src *Spec) Policy {
 // entry returns the new entry without its times and counters. With replace it comes
 // from the request alone, except the event. With the other policies every absent
 // field stays as it was, except the expiry of a delivery under way, which belongs to
-// that occurrence alone.
+// that occurrence alone, and the expiry of a key that an event merges into: the event has
+// none, and it must not vanish with another one's.
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
@@ -211,7 +227,7 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	if policy == Replace {
 		return e
 	}
-	if e.ExpiresAt.IsZero() && !own {
+	if e.ExpiresAt.IsZero() && !own && (!r.Ingested || r.Run) {
 		e.ExpiresAt = cur.ExpiresAt
 	}
 	if e.MaxInterval == nil {
@@ -315,7 +331,7 @@ func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result, now time
 		return
 	}
 	if result == Merged {
-		e.Occurrence, e.LastFailure = cur.Occurrence, cur.LastFailure
+		e.Occurrence, e.Tries, e.LastFailure = cur.Occurrence, cur.Tries, cur.LastFailure
 		return
 	}
 	if own || cur.Tries > 0 || !cur.DueAt.After(now) {

@@ -13,6 +13,12 @@ const (
 	DefaultMaxPending   = 1_000_000
 	// MaxBackoff caps every wait between attempts, as client-go does.
 	MaxBackoff = 1000 * time.Second
+	// MinWait is the least wait that an outcome leads to, client-go's first one. Without
+	// it a sink that asks for no wait would get thousands of deliveries a second of one key.
+	MinWait = 5 * time.Millisecond
+	// maxFloor is the least cap of the floor of a back-off, and the cap of the wait
+	// that an event has to keep to a failed attempt.
+	maxFloor = time.Second
 )
 
 // Spec is the settings of one RescheduleSource, resolved and with defaults. A
@@ -76,7 +82,7 @@ type Ceilings struct {
 	MaxInFlight  int
 	MaxPerSecond int
 	// MinDelay raises every shorter wait that a request, an event or an outcome
-	// requires; it does not affect retries.
+	// requires; it does not affect retries, whose least wait is MinWait.
 	MinDelay time.Duration
 }
 
@@ -112,27 +118,39 @@ type Delivery struct {
 	Linear        bool // back-off grows linearly, else exponentially
 	BackoffDelay  time.Duration
 	Timeout       time.Duration
+	BackoffMax    *time.Duration // nil: MaxBackoff
 	RetryAfterMax *time.Duration // nil: honoured up to MaxBackoff
 	Structured    bool           // delivery.format json
 }
 
 // wait is the pause after the n-th failed attempt of an occurrence, n from 1,
-// raised by the sink's Retry-After up to its cap.
+// raised by the sink's Retry-After up to its cap. It is not shorter than the floor,
+// MinWait doubled for each failure: a short backoffDelay must not make a loop.
 func (d *Delivery) wait(n uint32, retryAfter time.Duration) time.Duration {
-	var w time.Duration
-	if d.Linear {
-		w = MaxBackoff
-		if d.BackoffDelay <= 0 || int64(n) <= int64(MaxBackoff/d.BackoffDelay) {
-			w = d.BackoffDelay * time.Duration(n)
-		}
-	} else {
-		w = exponential(d.BackoffDelay, 2, MaxBackoff, n)
+	most, mostAsked := MaxBackoff, MaxBackoff
+	if d.BackoffMax != nil {
+		most = *d.BackoffMax
 	}
-	limit := MaxBackoff
 	if d.RetryAfterMax != nil {
-		limit = *d.RetryAfterMax
+		mostAsked = *d.RetryAfterMax
 	}
-	return max(min(w, MaxBackoff), min(retryAfter, limit))
+	w := most
+	switch {
+	case !d.Linear:
+		w = exponential(d.BackoffDelay, 2, most, n)
+	case d.BackoffDelay <= 0 || int64(n) <= int64(most/d.BackoffDelay):
+		w = d.BackoffDelay * time.Duration(n)
+	}
+	return max(w, exponential(MinWait, 2, max(most, maxFloor), n), min(retryAfter, mostAsked))
+}
+
+// eventFloor is the least wait from the n-th failed run of a key in a row to an attempt
+// that an event brings forward. Events that come often must not undo the back-off.
+func eventFloor(n uint32) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return exponential(MinWait, 2, maxFloor, n)
 }
 
 // exhausted reports whether the occurrence has used up its retries after n failed

@@ -209,11 +209,11 @@ func (k *key) check(before key, on string) string {
 		return "an event cancelled"
 	case on == "fail" && before.own() && (!is.DueAt.Equal(was.DueAt) || is.Revision != was.Revision || is.Occurrence != was.Occurrence || is.Attempt != was.Attempt+1):
 		return "a retry is another occurrence"
-	case on == "fail" && waited && is.At().After(was.At()):
+	case on == "fail" && waited && is.At().After(was.At()) && is.At().After(k.now.Add(maxFloor)):
 		return "a failure postponed what waited behind it"
 	case before.flight != nil && before.flight.Cancelled && k.flight == nil && on != "restart" && is != was:
 		return "the answer had an effect after a DELETE"
-	case on == "fail" && before.flight.Superseded && is != was && (before.flight.OwnCounter || !waited || !is.At().Equal(was.At()) || is.Attempt != was.Attempt+1):
+	case on == "fail" && before.flight.Superseded && is != was && (before.flight.OwnCounter || !waited || !is.DueAt.Equal(was.DueAt) || is.Attempt != was.Attempt+1):
 		return "the failure of what was superseded did more than count"
 	case on == "restart" && was != nil && is == nil:
 		return "a restart lost the key"

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -18,7 +19,7 @@ func FuzzRescheduleAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		v, err := parseRescheduleAfter(s)
+		v, err := rescheduleAfter(http.Header{"Reschedule-After": {s}})
 		var refused *schedule.Error
 		if err != nil && !errors.As(err, &refused) {
 			t.Fatalf("%q: %v is no *schedule.Error", s, err)
@@ -68,7 +69,9 @@ func FuzzReply(f *testing.F) {
 		size := len(body) + len(after)
 		var again *schedule.RescheduleAfter
 		start := time.Now()
-		n := heap.Allocated(func() { again = s.replied(&a, h, []byte(body), false) })
+		n := heap.Allocated(func() {
+			again, _ = s.reply(t.Context(), &a, &http.Response{Header: h, Body: io.NopCloser(strings.NewReader(body))}, false)
+		})
 		took := time.Since(start)
 		if n > int64(1<<20+256*size) {
 			t.Fatalf("%d bytes allocated for a reply of %d", n, size)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,11 +25,17 @@ func kind(status int) schedule.OutcomeKind {
 	switch {
 	case status >= 200 && status <= 299:
 		return schedule.Succeeded
-	case status == http.StatusNotFound, status == http.StatusRequestTimeout, status == http.StatusConflict,
-		status == http.StatusTooManyRequests, status >= 500 && status <= 599:
+	case slices.Contains(passing, status), status >= 500 && status <= 599:
 		return schedule.Failed
 	}
 	return schedule.Rejected
+}
+
+// passing are the statuses below 500 that a rollout, a policy of a mesh or an expired token
+// gives to a request that is right.
+var passing = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict,
+	http.StatusMisdirectedRequest, http.StatusTooManyRequests,
 }
 
 // read turns the answer into an outcome. The status decides. limit ends the
@@ -37,7 +44,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	defer resp.Body.Close()
 	o := schedule.Outcome{Kind: kind(resp.StatusCode), Status: resp.StatusCode}
 	if o.Kind == schedule.Succeeded {
-		return s.success(ctx, a, resp, limit)
+		return s.success(ctx, a, r, resp, limit)
 	}
 	var data []byte
 	if resp.Body != http.NoBody {
@@ -46,7 +53,10 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 		drain(resp)
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
-	if header, ok := s.rescheduleAfter(a, resp.Header); ok && !header.never {
+	switch header, err := rescheduleAfter(resp.Header); {
+	case err != nil: // the answer fails anyway
+		s.warn(a, err)
+	case header != nil && !header.never:
 		o.Again = &schedule.RescheduleAfter{After: header.after}
 	}
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
@@ -58,20 +68,24 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 // drain reads the rest of an answer, so that its connection can be used again.
 func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
 
-// success reads a 2xx: the occurrence is done even if the rest cannot be read.
-func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit timeLimit) schedule.Outcome {
+// success reads a 2xx. The occurrence is done, unless the answer has a wait that cannot be
+// read: without it the key would be gone.
+func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit timeLimit) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded, Status: resp.StatusCode}
-	header, hasHeader := s.rescheduleAfter(a, resp.Header)
-	o.Never = header.never
-	if !o.Never && asks(resp.Header) {
+	header, err := rescheduleAfter(resp.Header)
+	o.Never = header != nil && header.never
+	if err == nil && !o.Never && asks(resp.Header) {
 		limit.allow(s.replyTimeout)
-		o.Again = s.reply(ctx, a, resp, hasHeader)
+		o.Again, err = s.reply(ctx, a, resp, header != nil)
 	}
 	if resp.Body != http.NoBody {
 		limit.allow(s.drainTimeout)
 		drain(resp)
 	}
-	if hasHeader && !o.Never {
+	switch {
+	case err != nil:
+		o.Kind, o.Failure = schedule.Failed, r.failure(resp.StatusCode, []byte(err.Error()))
+	case header != nil && !header.never:
 		if o.Again == nil {
 			o.Again = &schedule.RescheduleAfter{}
 		}
@@ -93,64 +107,34 @@ type afterHeader struct {
 	never bool
 }
 
-// rescheduleAfter reads the header. An invalid one is logged and ignored.
-func (s *Sender) rescheduleAfter(a *schedule.Attempt, h http.Header) (afterHeader, bool) {
+// rescheduleAfter reads the header; nil when there is none. Several are one, as for a
+// proxy that joins them.
+func rescheduleAfter(h http.Header) (*afterHeader, error) {
 	values := h.Values("Reschedule-After")
 	if len(values) == 0 {
-		return afterHeader{}, false
+		return nil, nil
 	}
-	v, err := parseRescheduleAfter(values[0])
+	value := strings.Join(values, ", ")
+	if strings.EqualFold(strings.TrimSpace(value), "never") {
+		return &afterHeader{never: true}, nil
+	}
+	after, err := schedule.ParseWait("Reschedule-After", value)
 	if err != nil {
-		s.warn(a, err)
-		return afterHeader{}, false
+		return nil, err
 	}
-	return v, true
+	return &afterHeader{after: after}, nil
 }
 
-func parseRescheduleAfter(value string) (v afterHeader, err error) {
-	value = strings.TrimSpace(value)
-	switch {
-	case strings.EqualFold(value, "never"):
-		v.never = true
-	case isDecimal(value):
-		v.after, err = schedule.ParseSeconds("Reschedule-After", value)
-	default:
-		v.after, err = schedule.ParseDuration("Reschedule-After", value)
-	}
-	return v, err
-}
-
-// parseRetryAfter reads seconds or an HTTP date; 0 when it is neither or past.
+// parseRetryAfter reads a wait or an HTTP date; 0 when it is neither or past.
 func parseRetryAfter(value string, now time.Time) time.Duration {
-	value = strings.TrimSpace(value)
-	if isDecimal(value) {
-		d, err := schedule.ParseSeconds("Retry-After", value)
-		if err != nil {
-			return schedule.MaxDuration // a number too large
-		}
+	if d, err := schedule.ParseWait("Retry-After", value); err == nil {
 		return d
 	}
-	at, err := http.ParseTime(value)
+	at, err := http.ParseTime(strings.TrimSpace(value))
 	if err != nil {
 		return 0
 	}
 	return min(max(at.Sub(now), 0), schedule.MaxDuration)
-}
-
-// isDecimal reports whether s is digits, with or without a fraction.
-func isDecimal(s string) bool {
-	digits, point := 0, false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case '0' <= c && c <= '9':
-			digits++
-		case c == '.' && !point && i > 0:
-			point = true
-		default:
-			return false
-		}
-	}
-	return digits > 0 && s[len(s)-1] != '.'
 }
 
 // warningLines is how many lines a second the log has of one source's answers.

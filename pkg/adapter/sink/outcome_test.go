@@ -36,7 +36,7 @@ func TestStatus_HasOneMeaning(t *testing.T) {
 		w.WriteHeader(code)
 	})
 	s, _ := newSender(t)
-	retried := map[int]bool{404: true, 408: true, 409: true, 429: true}
+	retried := map[int]bool{401: true, 403: true, 404: true, 408: true, 409: true, 421: true, 429: true}
 	codes := []int{101}
 	for code := 200; code <= 999; code++ {
 		codes = append(codes, code)
@@ -121,7 +121,7 @@ func TestRetryAfter_On429And503Only(t *testing.T) {
 		{429, "0", 0},
 		{429, "-5", 0},
 		{429, "soon", 0},
-		{429, "1h", 0},
+		{429, "1h", time.Hour},
 		{503, now.Add(90 * time.Second).Format(http.TimeFormat), 90 * time.Second},
 		{503, now.Add(-90 * time.Second).Format(http.TimeFormat), 0},
 		{503, "99999999999999999999", schedule.MaxDuration},
@@ -152,7 +152,8 @@ func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 		{301, "1s", &schedule.RescheduleAfter{After: time.Second}},
 		{500, "never", nil},
 		{422, "never", nil},
-		{500, "-5m", nil},
+		{500, "-5m", &schedule.RescheduleAfter{}},
+		{500, "", nil},
 		{409, "soon", nil},
 	} {
 		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -166,50 +167,53 @@ func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 	}
 }
 
-// The Reschedule-After header is read as documented.
+// The Reschedule-After header is read as documented. A value that cannot be read must not end the key: the attempt fails,
+// and its detail quotes the value.
 func TestRescheduleAfter_OnSuccess(t *testing.T) {
 	t.Parallel()
 	ok := func(d time.Duration) schedule.Outcome {
 		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: d}}
 	}
-	done := schedule.Outcome{Kind: schedule.Succeeded}
+	bad := schedule.Outcome{Kind: schedule.Failed}
 	for _, tt := range []struct {
-		value    string
-		want     schedule.Outcome
-		warnings int
+		value string
+		want  schedule.Outcome
 	}{
-		{"5m", ok(5 * time.Minute), 0},
-		{"PT5M", ok(5 * time.Minute), 0},
-		{"P1DT1H", ok(25 * time.Hour), 0},
-		{"90", ok(90 * time.Second), 0},
-		{"0.25", ok(250 * time.Millisecond), 0},
-		{"0.0000000001", ok(1), 0},
-		{"0", ok(0), 0},
-		{"0s", ok(0), 0},
-		{"never", schedule.Outcome{Kind: schedule.Succeeded, Never: true}, 0},
-		{"-1", done, 1},
-		{"-5m", done, 1},
-		{"NaN", done, 1},
-		{"1e3", done, 1},
-		{"0x10", done, 1},
-		{"soon", done, 1},
-		{"", done, 1},
-		{"2026-11-21T09:00:00Z", done, 1},
-		{"999999h", done, 1},
-		{"3155760000", ok(schedule.MaxDuration), 0},
-		{"3155760001", done, 1},
+		{"5m", ok(5 * time.Minute)},
+		{"PT5M", ok(5 * time.Minute)},
+		{"P1DT1H", ok(25 * time.Hour)},
+		{"90", ok(90 * time.Second)},
+		{"0.25", ok(250 * time.Millisecond)},
+		{"0.0000000001", ok(1)},
+		{"0", ok(0)},
+		{"0s", ok(0)},
+		{"never", schedule.Outcome{Kind: schedule.Succeeded, Never: true}},
+		{"-1", ok(0)},
+		{"-5m", ok(0)},
+		{"1e3", ok(1000 * time.Second)},
+		{"999999h", ok(schedule.MaxDuration)},
+		{"3155760000", ok(schedule.MaxDuration)},
+		{"3155760001", ok(schedule.MaxDuration)},
+		{"NaN", bad},
+		{"0x10", bad},
+		{"soon", bad},
+		{"", bad},
+		{"7x", bad},
+		{"2026-11-21T09:00:00Z", bad},
+		{"Sat, 21 Nov 2026 09:00:00 GMT", bad},
 	} {
 		for _, code := range []int{200, 202, 204} {
 			url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Reschedule-After", tt.value)
 				w.WriteHeader(code)
 			})
-			s, l := newSender(t)
+			s, _ := newSender(t)
+			if tt.want.Kind == schedule.Failed {
+				_, err := schedule.ParseWait("Reschedule-After", tt.value)
+				tt.want.Failure = schedule.Failure{Dest: url, Code: code, Data: []byte(err.Error())}
+			}
 			if d := cmp.Diff(tt.want, send(t, s, attempt(url)), butStatus); d != "" {
 				t.Errorf("%q on %d: %s", tt.value, code, d)
-			}
-			if l.warnings() != tt.warnings {
-				t.Errorf("%q on %d: %d warnings, want %d", tt.value, code, l.warnings(), tt.warnings)
 			}
 		}
 	}
@@ -281,6 +285,23 @@ func TestShutdown_Aborts(t *testing.T) {
 	}
 	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
 		t.Errorf("one that never started: %s", d)
+	}
+}
+
+// A shutdown aborts an attempt whose wait is not read yet: it must not count as a failed one.
+func TestShutdown_AbortsHalfAReply(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancelCause(context.Background())
+	url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/cloudevents+json")
+		io.WriteString(w, "{")
+		w.(http.Flusher).Flush()
+		stop(errors.New("stopping"))
+		<-r.Context().Done()
+	})
+	s, _ := newSender(t)
+	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
+		t.Error(d)
 	}
 }
 

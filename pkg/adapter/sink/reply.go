@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -25,41 +26,83 @@ const (
 	replyCopies = 4
 )
 
-// asks reports whether an answer is an event that may ask for the key again. The body
-// of other answers is not read.
+// asks reports whether an answer may ask for the key again with an event. The body of
+// other answers is not read.
 func asks(h http.Header) bool {
-	if !cloudevent.IsEvent(h) {
-		return false
-	}
-	return cloudevent.IsMedia(h.Get(contentType)) || len(h["Ce-Rescheduleafter"]) > 0 || len(h["Ce-Rescheduleat"]) > 0
+	return cloudevent.IsMedia(h.Get(contentType)) || cloudevent.TimeExtensions(h) != nil
 }
 
-// reply reads the event of an answer. When its data cannot be read, attributes in
-// headers still apply.
-func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) *schedule.RescheduleAfter {
-	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
+// reply returns what the event of an answer asks for; nil when that is nothing. It returns
+// an error when the wait cannot be read. headerDecides: the time comes from the header, so that
+// the attributes only mark the event as one for us.
+func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) (*schedule.RescheduleAfter, error) {
+	extensions := cloudevent.TimeExtensions(resp.Header)
+	event, err := s.replyEvent(ctx, a, resp)
+	if extensions == nil && event != nil { // structured mode
+		extensions = event.Extensions
+	}
+	if err == nil && event != nil && len(event.Data) > schedule.MaxDataBytes {
+		event, err = nil, errTooLong(schedule.MaxDataBytes)
+	}
+	switch {
+	case err != nil && extensions == nil && !headerDecides:
+		return nil, err
+	case err != nil: // the time matters more than the event
+		event = nil
+		s.warn(a, fmt.Errorf("%w, so the old event stays", err))
+	}
+	again, err := cloudevent.AnsweredTime(extensions, s.cfg.Now())
+	if headerDecides && err != nil {
+		again, err = &schedule.RescheduleAfter{}, nil
+	}
+	if again == nil || err != nil {
+		return nil, err
+	}
+	if again.Reply = event; event == nil {
+		return again, nil
+	}
+	event.ID, event.Time = "", (&schedule.Event{}).Time
+	for _, name := range cloudevent.Reserved {
+		delete(event.Extensions, name)
+	}
+	if len(event.Extensions) == 0 {
+		event.Extensions = nil
+	}
+	return again, nil
+}
+
+// replyEvent reads the event of an answer; nil for a batch in which none asks for the key.
+func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http.Response) (*schedule.Event, error) {
+	if coding := strings.Join(resp.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, fmt.Errorf("the reply has the content coding %.64q", coding)
+	}
 	most := schedule.MaxDataBytes
-	if structured {
+	if cloudevent.IsMedia(resp.Header.Get(contentType)) {
 		most = maxStructured
+	}
+	if resp.ContentLength > int64(most) {
+		return nil, errTooLong(most)
 	}
 	claim := s.replies.Claim(a.Source.Namespace, a.Source.UID)
 	defer claim.Release()
-	var body []byte
-	err := errTooLong(most)
-	if resp.ContentLength <= int64(most) {
-		body, err = s.readReply(ctx, &claim, resp.Body, most)
+	body, err := s.readReply(ctx, &claim, resp.Body, most)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && structured {
-		s.warn(a, err)
-		return nil
+	defer recycle(body) // an event has a copy of its data
+	events, err := cloudevent.Read(resp.Header, body)
+	if err != nil {
+		return nil, fmt.Errorf("the reply is not a CloudEvent: %w", err)
 	}
-	again := s.replied(a, resp.Header, body, headerDecides)
-	if err != nil && again != nil {
-		s.warn(a, fmt.Errorf("%w, so the old event stays", err)) // the time matters more than the event
-		again.Reply = nil
+	if len(events) == 1 {
+		return events[0], nil
 	}
-	recycle(body) // an event has a copy of its data
-	return again
+	for _, e := range events {
+		if again, err := cloudevent.AnsweredTime(e.Extensions, s.cfg.Now()); again != nil || err != nil {
+			return nil, fmt.Errorf("the reply is a batch of %d events, not one", len(events))
+		}
+	}
+	return nil, nil
 }
 
 func errTooLong(most int) error { return fmt.Errorf("the reply has more than %d bytes", most) }
@@ -126,48 +169,4 @@ func recycle(b []byte) {
 		b = b[:0]
 		replyBuffers[cap(b)].Put(&b)
 	}
-}
-
-// replied is what an event in the sink's answer asks for; nil when that is
-// nothing. headerDecides: the time comes from the header, so that the
-// attributes only mark the event as one for us.
-func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.RescheduleAfter {
-	events, err := cloudevent.Read(h, body)
-	if err != nil {
-		s.warn(a, fmt.Errorf("the reply is not a CloudEvent: %w", err))
-		return nil
-	}
-	if len(events) != 1 {
-		s.warn(a, fmt.Errorf("the reply is a batch of %d events, not one", len(events)))
-		return nil
-	}
-	e := events[0]
-	delay, at, err := cloudevent.RequestedTime(e, s.cfg.Now())
-	again := &schedule.RescheduleAfter{}
-	switch {
-	case delay == nil && at.IsZero() && err == nil:
-		return nil // an ordinary reply
-	case headerDecides:
-	case err != nil:
-		s.warn(a, fmt.Errorf("the reply: %w", err))
-		return nil
-	case delay != nil:
-		again.After = *delay
-	default:
-		again.At = at
-	}
-	if len(e.Data) > schedule.MaxDataBytes {
-		// The time matters more than the event.
-		s.warn(a, fmt.Errorf("the reply's data has more than %d bytes, so the old event stays", schedule.MaxDataBytes))
-		return again
-	}
-	e.ID, e.Time = "", (&schedule.Event{}).Time
-	for _, name := range cloudevent.Reserved {
-		delete(e.Extensions, name)
-	}
-	if len(e.Extensions) == 0 {
-		e.Extensions = nil
-	}
-	again.Reply = e
-	return again
 }

@@ -40,6 +40,7 @@ type field struct {
 var (
 	version1   = []string{event.CloudEventsVersionV1}
 	preferOne  = []string{"reply"}
+	identity   = []string{"identity"} // the body of a reply is read as it comes
 	userAgent  = []string{"RescheduleSource"}
 	structured = []string{event.ApplicationCloudEventsJSON}
 )
@@ -92,7 +93,7 @@ type message struct {
 func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*message, error) {
 	c := s.constants(a.Source)
 	d := cloudevent.Describe(a, c.eventSource)
-	h := make(http.Header, 19+len(d.Extensions)+len(c.overrides))
+	h := make(http.Header, 20+len(d.Extensions)+len(c.overrides))
 	body := d.Data
 	// A sink would take data of the type of an event for the event itself.
 	if a.Source.Delivery.Structured || cloudevent.IsMedia(d.DataContentType) {
@@ -104,7 +105,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*m
 	} else if err := writeBinary(h, a, &d, c); err != nil {
 		return nil, err
 	}
-	h["Kn-Namespace"], h["Prefer"], h["User-Agent"] = c.namespace, preferOne, userAgent
+	h["Kn-Namespace"], h["Prefer"], h["User-Agent"], h["Accept-Encoding"] = c.namespace, preferOne, userAgent, identity
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 	}

@@ -133,7 +133,7 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	defer limit.timer.Stop()
 	span, limited := s.trace(limited, &a)
 	o := s.attempt(limited, &a, limit)
-	if o.Kind != schedule.Succeeded && o.Failure.Code == 0 && errors.Is(ctx.Err(), context.Canceled) {
+	if o.Kind != schedule.Succeeded && o.Failure.Code < 300 && errors.Is(ctx.Err(), context.Canceled) { // without a whole answer
 		o = schedule.Outcome{Kind: schedule.Aborted}
 	}
 	if span != nil {
