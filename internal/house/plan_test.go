@@ -75,7 +75,7 @@ var plan = map[string]rule{
 		never: append([]string{module + "pkg/adapter/store"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/sink": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget", "pkg/adapter/loglimit"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/turns": {},
@@ -86,10 +86,10 @@ var plan = map[string]rule{
 	"pkg/adapter/backup": {may: []string{"pkg/adapter/store"}, never: k8s},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/hostname"},
 		never: k8s,
 	},
-	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit"}, never: k8s, not: []string{"os"}},
+	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"}, never: k8s, not: []string{"os"}},
 	// What the API server is asked is separate from the engine, so that what makes the
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
@@ -121,7 +121,7 @@ var plan = map[string]rule{
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	// The page is a client of the schedule API, in the adapter and in the command line.
-	"pkg/page": {may: []string{"pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
+	"pkg/page": {may: []string{"pkg/hostname", "pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
@@ -129,6 +129,7 @@ var plan = map[string]rule{
 	}},
 	// For the Events and the log of the adapter, and for the command line.
 	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
+	"pkg/hostname":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 

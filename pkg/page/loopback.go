@@ -6,12 +6,13 @@ import (
 	"crypto/subtle"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // Guard is who may use a page on a loopback address. The zero value admits every caller of
@@ -61,7 +62,7 @@ func Loopback(g Guard, next http.Handler) http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !loopback(r.Host) {
+	if !hostname.IsLoopback(hostname.Of(r.Host)) {
 		fail(w, refuse(http.StatusMisdirectedRequest, "The Host %.100q is no loopback name or address. Use the address that was printed.", r.Host))
 		return
 	}
@@ -95,21 +96,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loopback says whether a Host is this machine.
-func loopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
-	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
-}
-
 // foreign says whether another page made the browser send the request. It may link here,
 // and no more.
 func foreign(r *http.Request) bool {
 	for _, origin := range r.Header["Origin"] {
-		if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
 			return true
 		}
 	}

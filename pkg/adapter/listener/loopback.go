@@ -2,19 +2,15 @@ package listener
 
 import (
 	"net"
-	"net/netip"
+
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
-// IsLoopback reports whether only this machine can reach the address. A name other
-// than localhost may resolve to any address, so it is not loopback.
+// IsLoopback reports whether only this machine can reach the address.
 func IsLoopback(address string) (bool, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false, err
 	}
-	if host == "localhost" {
-		return true, nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback(), nil
+	return hostname.IsLoopback(host), nil
 }

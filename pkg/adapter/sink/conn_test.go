@@ -168,16 +168,26 @@ func TestTransports_AreNotKeptByRoutes(t *testing.T) {
 // A proxy gets no requests to names of the cluster.
 func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 	// Events and tokens for sinks that only the cluster can reach go to no proxy.
-	for host, inside := range map[string]bool{
-		"op.ops.svc": true, "op.ops.svc.cluster.local": true, "OP.ops.SVC": true, "op.ops.svc.cluster.local:8080": true,
-		"svc": false, "example.com": false, "cluster.local.example.com": false,
+	const proxy = "http://proxy:3128"
+	asked := ""
+	of := proxyOf(func(r *http.Request) (*url.URL, error) {
+		asked = r.URL.String()
+		return url.Parse(proxy)
+	})
+	for sink, compared := range map[string]string{
+		"http://op.ops.svc": "", "http://op.ops.svc.cluster.local.:8080/": "", "http://bob:secret@OP.ops.SVC./": "",
+		"http://example.com/x": "http://example.com/x",
+		// NO_PROXY is compared with the name alone, however it is spelled.
+		"https://Example.COM.:8443/x": "https://example.com:8443/x", "http://LocalHost./": "http://localhost/", "http://[::1]/": "http://[::1]/",
 	} {
-		if got := inCluster((&url.URL{Host: host}).Hostname()); got != inside {
-			t.Errorf("%s: %v", host, got)
+		u, err := url.Parse(sink)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if u, err := proxyOf(&http.Request{URL: &url.URL{Scheme: "http", Host: "op.ops.svc"}}); u != nil || err != nil {
-		t.Error(u, err)
+		asked = ""
+		if got, err := of(&http.Request{URL: u}); asked != compared || (got == nil) != (compared == "") || err != nil || u.String() != sink {
+			t.Errorf("%s: %v %v, compared as %s", sink, got, err, asked)
+		}
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 	"net/url"
 	"strings"
 
-	"golang.org/x/net/idna"
-
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // route has the values that depend on the URL of a target alone. The transport is not among
@@ -47,16 +46,11 @@ func (s *Sender) route(t schedule.Target) (*route, error) {
 
 // addressOf is what is dialled for a URL.
 func addressOf(u *url.URL) string {
-	host, port := u.Hostname(), u.Port()
-	if strings.IndexFunc(host, func(r rune) bool { return r > 127 }) >= 0 {
-		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
-			host = ascii
-		}
-	}
+	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
 	}
-	return net.JoinHostPort(host, port)
+	return net.JoinHostPort(hostname.ASCII(u.Hostname()), port)
 }
 
 // prepare sets the values that the proxy of the URL decides.
@@ -104,16 +98,15 @@ func (s *Sender) transport(caCerts string) (*transport, error) {
 
 // proxyOf is the proxy of the environment, except for names of the cluster: a proxy
 // cannot reach them, and would get events and tokens.
-func proxyOf(req *http.Request) (*url.URL, error) {
-	if inCluster(req.URL.Hostname()) {
-		return nil, nil
+func proxyOf(environment func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(req *http.Request) (*url.URL, error) {
+		if hostname.IsOfCluster(req.URL.Hostname()) {
+			return nil, nil
+		}
+		plain := *req.URL // NO_PROXY is compared with it
+		plain.Host = strings.TrimSuffix(net.JoinHostPort(hostname.Plain(req.URL.Hostname()), req.URL.Port()), ":")
+		return environment(&http.Request{URL: &plain})
 	}
-	return http.ProxyFromEnvironment(req)
-}
-
-func inCluster(host string) bool {
-	host = strings.ToLower(host)
-	return strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
 }
 
 // redact keeps a password out of logs and dead letters.

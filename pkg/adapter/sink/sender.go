@@ -88,7 +88,7 @@ func New(cfg Config) *Sender {
 		pool:    &idlePool{limit: cfg.MaxIdle},
 		names:   newNames(new(net.Dialer).DialContext),
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
-		proxy:   proxyOf,
+		proxy:   proxyOf(http.ProxyFromEnvironment),
 
 		drainTimeout: drainTime, replyTimeout: replyTime,
 	}
