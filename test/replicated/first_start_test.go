@@ -52,6 +52,11 @@ func firstVote(t *testing.T, dir string) (restore func()) {
 	if err := member.Unmarshal(metadata); err != nil {
 		t.Fatal(err)
 	}
+	identity := filepath.Join(filepath.Dir(filepath.Dir(dir)), "identity")
+	id, err := os.ReadFile(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
 	state.Term, state.Vote, state.Commit = 2, member.NodeID, 3
 	return func() {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -61,7 +66,7 @@ func firstVote(t *testing.T, dir string) (restore func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(w.Save(state, entries[:3]), w.Close()); err != nil {
+		if err := errors.Join(w.Save(state, entries[:3]), w.Close(), os.WriteFile(identity, id, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,15 +23,20 @@ type admission struct {
 	// Attempt is set while this member's disk is empty too, and it has not joined: it differs
 	// with each attempt to join.
 	Attempt string `json:"attempt,omitempty"`
-	// Asking: it waits for the answers that admit it, and has no log. Older programs never say so.
+	// Group is the id of the group whose log it has, or is about to begin; Proposes is the id that it proposes before.
+	Group    string `json:"group,omitempty"`
+	Proposes string `json:"proposes,omitempty"`
+	// Asking: it waits for the answers that admit it, and has no log.
 	Asking bool `json:"asking,omitempty"`
 	// OwnVote: it has a log that had promised no more than a vote for itself when the process
-	// started, and has not joined. Older programs never say so.
+	// started, and has not joined.
 	OwnVote bool `json:"ownVote,omitempty"`
 	// Store is the history of its view, Applied how far it is: one that was restored or
-	// migrated has entries, and no log.
+	// migrated has entries, and no log. Its group began with the entry Begun of the history Before.
 	Store   string `json:"store,omitempty"`
 	Applied uint64 `json:"applied,omitempty"`
+	Before  string `json:"before,omitempty"`
+	Begun   uint64 `json:"begun,omitempty"`
 	Sealed  bool   `json:"sealed,omitempty"`
 	// Joined: it takes part, so that a majority is there.
 	Joined bool `json:"joined,omitempty"`
@@ -55,9 +60,12 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
-	a.Store, _ = m.view.History() // of a new view there is none
+	a.Store, a.Before, a.Begun, _ = m.view.History() // of a new view there is none
+	if id := m.identity.Load(); id != nil {
+		a.Group = *id
+	}
 	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
-		a.Attempt, a.Asking = *attempt, m.asking.Load()
+		a.Attempt, a.Proposes, a.Asking = *attempt, *m.proposes.Load(), m.asking.Load()
 	} else {
 		a.OwnVote = m.ownVote.Load() && !a.Joined
 		shard := m.shard.Load()
@@ -93,7 +101,8 @@ func (m *Member) has(name string) (bool, error) {
 }
 
 // admit returns when this member may take part. A member with a log may at once, unless the
-// log has promised nothing, as after a first start that was cut off. One without asks both others:
+// log has promised nothing, as after a first start that was cut off, or contradicts what the others
+// know: a log of another group is refused, and a log that went back is removed. A member without one asks both others:
 // it is a new one if they are empty too, or one is empty and the other has voted for itself alone.
 // If they take part, or have a record of it, it may have lost its disk and with it what it promised
 // to them: it joins as another member in its own place.
@@ -103,15 +112,27 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	if err = errors.Join(err, e); err != nil {
 		return false, err
 	}
+	m.began = m.view.Applied()
 	if has && !joining {
 		promise, err := m.cfg.PromiseOf(m.cfg.DataDir)
-		if m.ownVote.Store(promise == replica.OwnVote); err != nil || promise != replica.Nothing {
+		if err != nil {
 			return false, err
+		}
+		if promise != replica.Nothing {
+			if goesOn, err := m.goOn(ctx); err != nil || goesOn {
+				m.ownVote.Store(promise == replica.OwnVote)
+				return false, err
+			}
 		}
 	}
 	if err := os.RemoveAll(m.logFile("member")); err != nil {
 		return false, fmt.Errorf("group: data directory: %w", err)
 	}
+	proposes, err := m.propose()
+	if err != nil {
+		return false, err
+	}
+	m.proposes.Store(&proposes)
 	attempt := rand.Text()
 	m.asking.Store(true)
 	m.attempt.Store(&attempt)
@@ -132,6 +153,9 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		}
 		switch verdict {
 		case admitted:
+			if err := m.takeIdentity(answers); err != nil {
+				return false, err
+			}
 			// The others may still be asking: they get the answer that this member was empty until it
 			// has joined.
 			m.asking.Store(false)
@@ -139,7 +163,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case replaceable:
 			if err = m.replaced(ctx, attempt); err == nil {
 				m.attempt.Store(nil)
-				return true, m.setJoining()
+				return true, errors.Join(m.takeIdentity(answers), m.setJoining())
 			}
 			m.cfg.Log.Info("this member cannot join in its own place yet; trying again", "error", err)
 		case behind:
@@ -160,6 +184,25 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// goOn reports that this member goes on with its log. One that went back is removed: this member joins anew.
+func (m *Member) goOn(ctx context.Context) (bool, error) {
+	id, err := m.readIdentity()
+	if err != nil {
+		return false, err
+	}
+	if id == "" {
+		return false, fmt.Errorf("group: the log in %s has no file identity: empty the directory of member %s, and it joins the others", m.cfg.DataDir, m.cfg.Member)
+	}
+	m.identity.Store(&id)
+	err = m.contradicts(m.askAll(ctx, contradictionTime), m.began)
+	if !errors.Is(err, replica.ErrSetBack) {
+		return err == nil, err
+	}
+	m.cfg.Log.Warn("this member's log is removed, and it joins anew in its own place", "why", err)
+	m.identity.Store(nil)
+	return false, os.RemoveAll(filepath.Dir(m.logFile("member")))
 }
 
 // askOthers returns the others' answers to a member without a log, and why others are silent. A silent member counts
@@ -220,7 +263,10 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 	var known, copies, joined, tookPart, asking, ownVote bool
 	var empty, waits []string
 	applied := m.view.Applied()
-	own, _ := m.view.History()
+	own, _, _, _ := m.view.History()
+	if err := differ(answers); err != nil {
+		return waiting, "", err
+	}
 	for _, name := range m.cfg.others() {
 		a, answered := answers[name]
 		_, is := a.Marks[m.cfg.Member]
@@ -233,7 +279,7 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 			if gone[name] { // it had the answers that this one collects
 				empty = append(empty, name)
 			}
-		case applied > 0 && a.Applied > 0 && own != a.Store:
+		case applied > 0 && a.Applied > 0 && own != a.Store && (own != a.Before || applied > a.Begun):
 			if a.Sealed {
 				return waiting, "", fmt.Errorf("group: member %s has the data of a sealed group, and this directory has the data of another group: empty the directory of member %s", name, name)
 			}

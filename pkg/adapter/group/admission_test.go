@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // A member joins only once the others have said all, whatever they are called: one that was
@@ -138,7 +140,7 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 // took part, in the same round of questions, is no lost disk.
 func TestAdmission_GroupThatHasBegun(t *testing.T) {
 	t.Parallel()
-	asking, opening, joined := admission{Attempt: "1", Asking: true}, admission{Attempt: "1"}, admission{Joined: true}
+	asking, opening, joined := admission{Attempt: "1", Asking: true}, admission{Attempt: "1"}, admission{Joined: true, Group: "g"}
 	rounds := map[string][]admission{"a": {asking, opening, joined}, "b": {joined, joined, joined}}
 	settings := Settings{Member: "c", peers: map[string]string{"c": "127.0.0.1:1"}}
 	var replaced atomic.Bool
@@ -219,3 +221,41 @@ func bothEnd(t *testing.T, third admission) {
 	}
 	both.Wait()
 }
+
+// A member that begins with data of the history with which its group began may join, also once that group has a history
+// of its own. Data of the earlier group beyond that entry is refused: the views would differ.
+func TestAdmission_DataOfTheEarlierGroup(t *testing.T) {
+	t.Parallel()
+	m := newThird(t, nil, nil)
+	owned := &ownView{m.view.get()}
+	db, err := owned.View.Own(owned)
+	if err == nil {
+		err = errors.Join(db.SetHistory("x"), db.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := m.view.Applied()
+	for name, test := range map[string]struct {
+		other   admission
+		refused bool
+	}{
+		"the same history":                {admission{Store: "x", Applied: at}, false},
+		"the group began with the data":   {admission{Store: "y", Applied: at + 9, Before: "x", Begun: at}, false},
+		"the group began with less":       {admission{Store: "y", Applied: at + 9, Before: "x", Begun: at - 1}, true},
+		"the group began with other data": {admission{Store: "y", Applied: at + 9, Before: "z", Begun: at}, true},
+	} {
+		test.other.Joined, test.other.Group = true, "g"
+		_, _, err := m.judge(map[string]admission{"a": test.other, "b": test.other}, nil, nil, false)
+		if (err != nil) != test.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// ownView is the log of a group of one.
+type ownView struct{ *store.View }
+
+func (l *ownView) Append(batch []byte) error { return l.Apply(l.Applied()+1, batch) }
+func (l *ownView) Valid() bool               { return true }
+func (l *ownView) Level() int                { return 1 }

@@ -52,6 +52,7 @@ type Settings struct {
 // imports both converts one to the other.
 type LogOptions struct {
 	Dir         string
+	Group       string // the id of the group: members of another one are refused
 	Member      string
 	Peers       map[string]string // of this member's group
 	Listen      string
@@ -170,10 +171,12 @@ func forwardAddress(peer string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
+// names are the names of the members of the group, sorted.
+func (s *Settings) names() []string { return slices.Sorted(maps.Keys(s.peers)) }
+
 // others are the names of the other members of the group, sorted.
 func (s *Settings) others() []string {
-	names := slices.Sorted(maps.Keys(s.peers))
-	return slices.DeleteFunc(names, func(name string) bool { return name == s.Member })
+	return slices.DeleteFunc(s.names(), func(name string) bool { return name == s.Member })
 }
 
 // url is a path on the port for members of another member of the group.

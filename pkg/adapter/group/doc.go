@@ -19,6 +19,10 @@
 // the log, without what it promised. A view that is too old for the log is replaced by a
 // copy, which is written beside it, synced and verified before.
 //
+// Each group has an identity of its own, a random id on each disk, which decides etcd's ids too. A member
+// with the log of another group ends. One whose disk went back to an earlier state, and so lacks what it
+// promised, joins as one that has lost its disk.
+//
 // A new group may begin with what one member has: the empty ones take a copy before they
 // join. A group ends with a seal, after which its owner writes and delivers nothing.
 //

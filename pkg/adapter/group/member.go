@@ -47,6 +47,9 @@ type Member struct {
 	callers      callers
 	owns         atomic.Bool // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
+	began        uint64                      // the last entry that the view had at the start
+	identity     atomic.Pointer[string]      // the id of the group, once it is known
+	proposes     atomic.Pointer[string]      // the id that a member without a log proposes
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
 	asking       atomic.Bool                 // that attempt waits for the others' answers
 	ownVote      atomic.Bool                 // its log had promised a vote for itself alone, at the start
@@ -157,13 +160,9 @@ func (m *Member) Join(ctx context.Context) error {
 		return err
 	}
 	m.log, err = m.cfg.Open(LogOptions{
-		Dir: m.cfg.DataDir, Member: m.cfg.Member, Peers: m.cfg.peers, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir,
+		Dir: m.cfg.DataDir, Group: *m.identity.Load(), Member: m.cfg.Member, Peers: m.cfg.peers, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir,
 		Connections: m.connections.log, Replaces: replaces, Log: m.cfg.Log,
-		Stopped: func(err error) {
-			if !m.cfg.Stopping() {
-				m.cfg.Fatal(err)
-			}
-		},
+		Stopped: m.logStopped,
 	})
 	if err != nil {
 		return err
@@ -186,15 +185,25 @@ func (m *Member) Join(ctx context.Context) error {
 	return nil
 }
 
+// logStopped ends the process, since the log has ended by itself. After a disk that went back the next start joins anew.
+func (m *Member) logStopped(err error) {
+	if m.cfg.Stopping() {
+		return
+	}
+	if errors.Is(err, replica.ErrSetBack) {
+		err = errors.Join(err, m.setJoining())
+	}
+	m.cfg.Fatal(err)
+}
+
 // run takes part until ctx ends.
 func (m *Member) run(ctx context.Context) {
 	defer close(m.ended)
-	select {
-	case <-m.log.Ready():
-	case <-ctx.Done():
-		return
+	err := m.awaitLog(ctx)
+	if err == nil {
+		err = m.settle(ctx)
 	}
-	if err := m.settle(ctx); err != nil {
+	if err != nil {
 		if ctx.Err() == nil {
 			m.cfg.Fatal(err)
 		}

@@ -75,6 +75,9 @@ func (t *tenure) open() (err error) {
 	if t.store, err = t.m.view.get().Own(tenureLog{t.lease}); err != nil {
 		return err
 	}
+	if err := t.store.SetHistory(*t.m.identity.Load()); err != nil {
+		return err
+	}
 	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake, Now: t.lease.Now})
 	if err != nil {
 		return err

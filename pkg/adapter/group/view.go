@@ -44,7 +44,7 @@ func (v *view) get() *store.View {
 }
 
 // History is read while no copy takes the place of the view.
-func (v *view) History() (string, error) {
+func (v *view) History() (history, before string, begun uint64, _ error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.current.Load().History()

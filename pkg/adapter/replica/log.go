@@ -13,6 +13,9 @@ var ErrFenced = errors.New("replica: another member owns the shard")
 // ErrGap is returned where the log does not have the next entry of a view any more.
 var ErrGap = errors.New("replica: the log does not reach back to this view: it needs a copy of another member's view")
 
+// ErrSetBack is the error of a log that lacks what this member has promised to others.
+var ErrSetBack = errors.New("replica: the disk of this member went back to an earlier state, as of a snapshot of its volume: what it promised since is lost")
+
 // ErrLevel is returned by a view for an entry that only a newer program understands.
 var ErrLevel = errors.New("replica: an entry of the log is of a newer program")
 

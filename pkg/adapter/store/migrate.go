@@ -15,8 +15,10 @@ import (
 // The rows of the meta table that only a view has, beside metaApplied.
 const (
 	// metaHistory distinguishes groups that began with one store: it is random, and made when a
-	// view was made of a single adapter's store.
+	// view was made of a single adapter's store, and by the first owner of a group. metaBefore is the history before, and
+	// the number of its last entry in the group.
 	metaHistory = "m/history"
+	metaBefore  = "m/before"
 	// metaSealed is the last thing that a group writes.
 	metaSealed = "m/sealed"
 )
@@ -76,7 +78,7 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 			return ErrNotSealed
 		}
 		changed = true
-		if err := db.setFormat(formatSingle, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+		if err := db.setFormat(formatSingle, map[string][]byte{metaApplied: nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)

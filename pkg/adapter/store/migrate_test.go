@@ -119,7 +119,7 @@ func TestMigrate_PowerLoss(t *testing.T) {
 	}
 	there := len(images)
 	if err := asMember(mem, func(v *store.View, db *store.DB) error {
-		if history, err := v.History(); err != nil || history == id || v.Applied() == 0 {
+		if history, _, _, err := v.History(); err != nil || history == id || v.Applied() == 0 {
 			t.Errorf("its history is %q, it is at %d: %v", history, v.Applied(), err)
 		}
 		return errors.Join(same(db, state, id), db.Seal())
@@ -143,7 +143,7 @@ func TestMigrate_PowerLoss(t *testing.T) {
 		check := func(db *store.DB) error { return same(db, state, id) }
 		single := asSingle(image, check)
 		member := asMember(image, func(v *store.View, db *store.DB) error {
-			history, err := v.History()
+			history, _, _, err := v.History()
 			if history == id {
 				t.Errorf("image %d of %d is a member's without a history of its own", i, len(images))
 			}

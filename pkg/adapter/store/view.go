@@ -114,13 +114,47 @@ func (db *DB) startView() error {
 	return nil
 }
 
-// History identifies the log whose entries the view has, "" of a new view.
-func (v *View) History() (string, error) {
-	history, err := v.base.meta(metaHistory)
+// History identifies the log whose entries the view has, "" of a new view. The log began behind the entry begun of the
+// history before.
+func (v *View) History() (history, before string, begun uint64, err error) {
+	if history, err = v.base.history(); err != nil {
+		return "", "", 0, err
+	}
+	text, err := v.base.meta(metaBefore)
+	if err != nil || text == "" {
+		return history, "", 0, err
+	}
+	if _, err = fmt.Sscan(text, &before, &begun); err != nil {
+		err = fmt.Errorf("store: reading %s: %w", metaBefore, err)
+	}
+	return history, before, begun, err
+}
+
+func (db *DB) history() (string, error) {
+	history, err := db.meta(metaHistory)
 	if history == "" && err == nil {
-		history, err = v.base.meta(metaID)
+		history, err = db.meta(metaID)
 	}
 	return history, err
+}
+
+// SetHistory begins the history of a group, unless that has begun.
+func (db *DB) SetHistory(history string) error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
+	before, err := db.history()
+	if err != nil || before == history {
+		return err
+	}
+	b := db.db.NewBatch()
+	err = b.Set([]byte(metaHistory), []byte(history), nil)
+	err = errors.Join(err, b.Set([]byte(metaBefore), fmt.Appendf(nil, "%s %d", before, db.over.Applied()), nil))
+	if err != nil {
+		return fmt.Errorf("store: writing %s: %w", metaHistory, err)
+	}
+	return db.grouped.commit(b)
 }
 
 // Sealed reports that the group has ended: the view has all that was ever acknowledged.

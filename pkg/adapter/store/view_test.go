@@ -50,6 +50,38 @@ func copied(t *testing.T, fs vfs.FS) (before, after uint64) {
 	return before, after
 }
 
+// The first owner of a group begins its history, and a view says with which entry of which history it began.
+func TestView_HistoryBegins(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	v := viewWith(t, fs, "data", "a")
+	first, before, _, err := v.History()
+	if first == "" || before != "" || err != nil {
+		t.Errorf("%q, before %q: %v", first, before, err)
+	}
+	for range 2 { // the second owner changes nothing
+		db, err := v.Own(ownLog{v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := v.Applied()
+		if before != "" {
+			at--
+		}
+		if err := errors.Join(db.SetHistory("g"), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var history string
+		var begun uint64
+		if history, before, begun, err = v.History(); history != "g" || before != first || begun != at || err != nil {
+			t.Errorf("%q, before %q at %d, want %q at %d: %v", history, before, begun, first, at, err)
+		}
+	}
+	if err := v.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A copy takes the place of the view, and nothing is left of the old one. An older copy does not.
 func TestView_ReplacedByACopy(t *testing.T) {
 	t.Parallel()

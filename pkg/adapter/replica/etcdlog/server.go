@@ -44,12 +44,12 @@ const (
 	catchUp       = 100
 	quotaBytes    = 4 << 30
 	maxRequest    = 16 << 20
-	token         = "reschedule"
 )
 
 // Options are what a Server needs: group.LogOptions, which converts to them.
 type Options struct {
 	Dir         string
+	Group       string                // the id of the group: members of another one are refused
 	Member      string                // the name of this member, one of Peers
 	Peers       map[string]string     // name → host:port; the same on all members
 	Listen      string                // where to listen for the peers, default the address in Peers
@@ -97,7 +97,7 @@ func Start(o Options) (*Server, error) {
 		}
 	}
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
-	if err := logErrors(cfg, level); err != nil {
+	if err := logErrors(cfg, level, o.Stopped); err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
 	// No port for clients, and etcd's own port for peers takes any number of connections: embed
@@ -156,7 +156,7 @@ func (o *Options) config() (*embed.Config, error) {
 	}
 	slices.Sort(all)
 	cfg := embed.NewConfig()
-	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), token
+	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), o.Group
 	if o.Replaces {
 		cfg.ClusterState = embed.ClusterStateFlagExisting
 	}
@@ -176,16 +176,37 @@ func (o *Options) config() (*embed.Config, error) {
 	return cfg, nil
 }
 
-// logErrors makes etcd log errors alone, at a level that may be raised.
-func logErrors(cfg *embed.Config, level zap.AtomicLevel) error {
+// logErrors makes etcd log errors alone, at a level that may be raised. What it panics for ends the process by stopped.
+func logErrors(cfg *embed.Config, level zap.AtomicLevel, stopped func(error)) error {
 	logs := logutil.DefaultZapLoggerConfig
 	logs.Level, logs.OutputPaths = level, []string{"stderr"}
-	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return realErrors{c} }))
+	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return realErrors{c} }), zap.WithPanicHook(panics(stopped)))
 	if err != nil {
 		return err
 	}
 	cfg.ZapLoggerBuilder, cfg.LogLevel = embed.NewZapLoggerBuilder(logger), "error"
 	return nil
+}
+
+// panics is called in the place of a panic of etcd.
+type panics func(error)
+
+// OnWrite implements zapcore.CheckWriteHook. etcd must not go on, and its panic would be a dump of all goroutines.
+func (p panics) OnWrite(e *zapcore.CheckedEntry, _ []zapcore.Field) {
+	p(explain(e.Message))
+	select {}
+}
+
+// explain is the error for what raft panics for.
+func explain(message string) error {
+	switch {
+	case strings.Contains(message, "is out of range [lastIndex("):
+		return fmt.Errorf("etcdlog: %w: the next start removes the log, and joins the others anew (etcd: %s)", replica.ErrSetBack, message)
+	case strings.Contains(message, "conflict with committed entry"):
+		return fmt.Errorf("etcdlog: the log of this member has changes that the other members' log lacks: directories of different times are no group. "+
+			"Restore a back-up into three empty directories; or empty the directory of this member, and its changes are lost (etcd: %s)", message)
+	}
+	return fmt.Errorf("etcdlog: etcd cannot go on: %s", message)
 }
 
 // realErrors leaves out what etcd logs as an error and is none.

@@ -1,0 +1,122 @@
+package group
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+)
+
+// newThird returns the member c of a group, and its directory. The others give the answers.
+func newThird(t *testing.T, a, b *admission) *Member {
+	t.Helper()
+	says := func(of *admission) string {
+		return peer(t, func(w http.ResponseWriter, _ *http.Request) {
+			if of == nil {
+				panic(http.ErrAbortHandler)
+			}
+			_ = json.NewEncoder(w).Encode(*of)
+		})
+	}
+	m, err := Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: Settings{
+		Member: "c", peers: map[string]string{"a": says(a), "b": says(b), "c": "127.0.0.1:1"},
+		PromiseOf: func(string) (replica.Promise, error) { return replica.More, nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	m.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return m
+}
+
+// A member with the log of a group that was replaced by a restored one ends, and says what to do. It had the longer log,
+// took the others over with it, and the keys that the restored group had acknowledged were gone.
+func TestStart_LogOfAnotherGroup(t *testing.T) {
+	t.Parallel()
+	foreign, foreignJoined := admission{Group: "new"}, admission{Group: "new", Joined: true}
+	alike, third := admission{Group: "old"}, admission{Group: "third"}
+	for name, test := range map[string]struct {
+		a, b    *admission
+		refuses bool
+	}{
+		"both are of another group":          {&foreign, &foreign, true},
+		"one takes part in another group":    {&foreignJoined, nil, true},
+		"the other one is the old disk":      {&alike, &foreignJoined, false},
+		"one has not joined, and one is new": {&foreign, nil, false},
+		"neither answers":                    {nil, nil, false},
+		"a first start":                      {&admission{Attempt: "1"}, &admission{Attempt: "1"}, false},
+		"three groups":                       {&foreignJoined, &third, true},
+	} {
+		m := newThird(t, test.a, test.b)
+		if err := errors.Join(m.writeIdentity("old"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := m.admit(t.Context())
+		if errors.Is(err, errForeign) != test.refuses || err != nil && !test.refuses {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "old") || !strings.Contains(err.Error(), "new") || !strings.Contains(err.Error(), "empty the directory of member c")) {
+			t.Errorf("%s: it does not name both ids and the cure: %v", name, err)
+		}
+		if has, err := m.has("member"); !has || err != nil {
+			t.Errorf("%s: its log is gone: %v", name, err)
+		}
+	}
+}
+
+// A member whose disk went back to an earlier state, as of a snapshot of its volume, removes its log and joins anew. It
+// took part without what it had promised, or etcd panicked at each start.
+func TestStart_DiskWentBack(t *testing.T) {
+	t.Parallel()
+	for mark, joinsAnew := range map[uint64]bool{0: false, 1: true} {
+		m := newThird(t, &admission{Group: "g", Joined: true, Marks: map[string]uint64{"c": mark}}, &admission{Group: "g", Joined: true})
+		if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		replaces, err := m.admit(t.Context())
+		if replaces != joinsAnew || err != nil {
+			t.Errorf("its view was at entry %d: it joins anew: %v, %v", mark, replaces, err)
+		}
+		if has, err := m.has("member"); has == joinsAnew || err != nil {
+			t.Errorf("its view was at entry %d: it has its log: %v, %v", mark, has, err)
+		}
+		if id, err := m.readIdentity(); id != "g" || err != nil {
+			t.Errorf("it is of group %q, %v", id, err)
+		}
+	}
+}
+
+// All members of a first start take one id, also where one of them was cut off in between: the first one by name
+// proposes it from its disk, and a member that has taken an id hands it on.
+func TestStart_MembersTakeOneID(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		a, b admission
+		want string
+	}{
+		"the first one proposes": {admission{Proposes: "x"}, admission{Proposes: "y"}, "x"},
+		"one has taken it":       {admission{Proposes: "x"}, admission{Group: "z"}, "z"},
+	} {
+		m := newThird(t, nil, nil)
+		own, err := m.propose()
+		if again, e := m.propose(); own == "" || again != own || err != nil || e != nil {
+			t.Errorf("%s: it proposes %q, and then %q: %v, %v", name, own, again, err, e)
+		}
+		m.proposes.Store(&own)
+		if err := m.takeIdentity(map[string]admission{"a": test.a, "b": test.b}); err != nil || *m.identity.Load() != test.want {
+			t.Errorf("%s: %q, %v", name, *m.identity.Load(), err)
+		}
+		if id, err := m.readIdentity(); id != test.want || err != nil {
+			t.Errorf("%s: on disk it is %q, %v", name, id, err)
+		}
+	}
+	if err := differ(map[string]admission{"a": {Group: "x"}, "b": {Group: "y"}}); err == nil || !strings.Contains(err.Error(), "group x") || !strings.Contains(err.Error(), "group y") {
+		t.Error("two groups:", err)
+	}
+}
