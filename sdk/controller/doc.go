@@ -38,9 +38,11 @@
 // a time. A process whose connection broke may still run it when the next process
 // begins.
 //
-// When the process must stop, nothing begins any more, runs end and are answered, and
-// all other events get a 503. After the GracefulShutdownTimeout the contexts of runs
-// end. The manager then takes at most that time again.
+// When the process must stop, its port closes, and the events that came in are run and
+// answered. What still waits for a worker after half of the GracefulShutdownTimeout gets
+// no answer: the source sends it again, and counts no attempt. After the
+// GracefulShutdownTimeout the contexts of runs end. The manager then takes at most that
+// time again.
 //
 // There are no timers in the process and no watches. Its only calls are the calls of
 // the reconcilers, of a client ([WithClient]), and for the keys of the API server

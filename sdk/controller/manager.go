@@ -131,8 +131,8 @@ func (m *manager) Add(r crmanager.Runnable) error {
 }
 
 // Start starts the manager, serves events once all controllers work, and ends
-// in the reverse order: when ctx ends no run begins any more, the runs that began end
-// and are answered, and then the manager stops.
+// in the reverse order: when ctx ends no event is taken any more, the events that came in
+// are answered, and then the manager stops.
 func (m *manager) Start(ctx context.Context) error {
 	if l := m.server.listener; l != nil {
 		defer func() { _ = l.Close() }()
@@ -184,15 +184,28 @@ func (m *manager) Start(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-// drain lets the runs end, within the grace period.
+// drain takes no event any more, and answers the events that came in, within the grace
+// period. What still waits for a worker after half of it does not begin: the other half
+// is for the runs that began.
 func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	ctx = context.WithoutCancel(ctx)
+	begin := ctx
 	if m.grace >= 0 {
-		var cancel context.CancelFunc
+		var cancel, cancelBegin context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, m.grace)
 		defer cancel()
+		begin, cancelBegin = context.WithTimeout(ctx, m.grace/2)
+		defer cancelBegin()
 	}
-	m.server.stopping.Store(true)
+	answered := make(chan struct{})
+	go func() {
+		_ = srv.Shutdown(ctx) // the process ends all the same
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-begin.Done():
+	}
 	queues := m.server.all()
 	for _, q := range queues {
 		q.halt()
@@ -200,7 +213,7 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	for _, q := range queues {
 		q.drain(ctx)
 	}
-	_ = srv.Shutdown(ctx) // the process ends all the same
+	<-answered
 	_ = srv.Close()
 }
 

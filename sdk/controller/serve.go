@@ -43,7 +43,6 @@ type server struct {
 	queues []*queue
 
 	inFlight inFlight
-	stopping atomic.Bool
 	logged   sync.Map // what was logged once
 	lines    atomic.Int64
 }
@@ -71,10 +70,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "events are sent with POST", http.StatusMethodNotAllowed)
 		return
 	}
-	if s.stopping.Load() {
-		answer{outcome: outcome{err: errStopping}}.write(w, "")
-		return
-	}
 	if s.verify != nil {
 		if err := s.verify(r); err != nil {
 			s.refuse(w, err)
@@ -93,6 +88,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a, err = s.handle(r.Context(), e)
 	}
 	switch {
+	case errors.Is(err, errStopping):
+		// Without an answer the source sends the event again at once, over another
+		// connection, and counts no attempt.
+		panic(http.ErrAbortHandler)
 	case errors.Is(err, errUnreadable), errors.Is(err, errNoKey), errors.Is(err, errUnknownKey):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -270,6 +269,9 @@ func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
 	for i, r := range runs {
 		select {
 		case <-r.done:
+			if errors.Is(r.err, errStopping) {
+				return nil, errStopping
+			}
 			outcomes[i] = decision{ts[i], r.outcome}
 		case <-ctx.Done():
 			if s.replicas {

@@ -20,39 +20,98 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// TestStop_RunsEndAndNoneBegins says that runs end and are answered, and that none
-// begins.
-func TestStop_RunsEndAndNoneBegins(t *testing.T) {
+// TestStop_WaitingEventsAreAnswered says that events that wait for a worker are run, as
+// they would cost an attempt. What has not begun after half of the grace period gets no
+// answer, which costs none.
+func TestStop_WaitingEventsAreAnswered(t *testing.T) {
 	t.Parallel()
-	began, end := make(chan struct{}, 9), make(chan struct{})
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
-		began <- struct{}{}
-		<-end
-		return reconcile.Result{RequeueAfter: time.Hour}, nil
-	}}
-	op := start(t, c, []client.Object{configMap("a", 1), configMap("b", 1)})
-	answers := make(chan string, 2)
-	send := func(name string) {
-		a, err := op.try(dueEvent("ConfigMap/ns/"+name), "")
-		answers <- fmt.Sprint(name, " ", a, " ", err)
+	for name, row := range map[string]struct {
+		stop func(*operator)
+		want string
+	}{
+		"the operator stops":    {func(op *operator) { go func() { _ = op.stop() }() }, "b 200 1h0m0s <nil>"},
+		"after half the period": {func(op *operator) { op.manager.server.all()[0].halt() }, "EOF"},
+	} {
+		began, end := make(chan struct{}, 9), make(chan struct{})
+		c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
+			began <- struct{}{}
+			<-end
+			return reconcile.Result{RequeueAfter: time.Hour}, nil
+		}}
+		op := start(t, c, []client.Object{configMap("a", 1), configMap("b", 1)})
+		a, b := make(chan string, 1), make(chan string, 1)
+		send := func(name string, answers chan<- string) {
+			a, err := op.try(dueEvent("ConfigMap/ns/"+name), "")
+			answers <- fmt.Sprint(name, " ", a, " ", err)
+		}
+		go send("a", a)
+		<-began
+		go send("b", b) // waits: there is one worker
+		eventually(t, "the other one", func() (bool, string) { return op.manager.server.all()[0].Len() == 1, "" })
+		row.stop(op)
+		eventually(t, "the end of the port or of the queue", func() (bool, string) {
+			_, err := op.try(dueEvent("Pod/ns/none"), "")
+			return err != nil || op.manager.server.all()[0].ShuttingDown(), ""
+		})
+		close(end)
+		if got, want := <-a, "a 200 1h0m0s <nil>"; got != want {
+			t.Errorf("%s: what ran was answered with %s, want %s", name, got, want)
+		}
+		if got := <-b; !strings.HasSuffix(got, row.want) {
+			t.Errorf("%s: what waited was answered with %s, want %s", name, got, row.want)
+		}
 	}
-	go send("a")
-	<-began
-	go send("b") // waits: there is one worker
-	eventually(t, "the other one", func() (bool, string) { return op.manager.server.all()[0].Len() == 1, "" })
+}
+
+// TestAdapter_StopCostsNoAttempt has no retries, and five keys for one worker when the
+// operator stops: none of them is given up.
+func TestAdapter_StopCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("{sink: {uri: \"http://%s\"}, delivery: {retry: 0}}", l.Addr())})
+	source, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan struct{})
+	c := &configs{busy: map[reconcile.Request]bool{}, results: func(reconcile.Request) (reconcile.Result, error) {
+		<-end
+		return reconcile.Result{}, nil
+	}}
+	var objects []client.Object
+	for i := range 5 {
+		objects = append(objects, configMap(fmt.Sprint(i), 1))
+	}
+	op := startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
+		c.Client = mgr.GetClient()
+		return c.SetupWithManager(mgr)
+	}, WithListener(l))
+	for i := range 5 {
+		if _, err := source.Schedule(t.Context(), fmt.Sprint("ConfigMap/ns/", i), sdk.After(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "four that wait", func() (bool, string) { return op.manager.server.all()[0].Len() == 4, "" })
 	stopped := make(chan error, 1)
 	go func() { stopped <- op.stop() }()
-	if got, want := <-answers, "b 503 <nil>"; got != want {
-		t.Errorf("what waited was answered with %s, want %s", got, want)
-	}
+	eventually(t, "the end of the port", func() (bool, string) {
+		_, err := op.try(dueEvent("Pod/ns/none"), "")
+		return err != nil, ""
+	})
 	close(end)
-	if got, want := <-answers, "a 200 1h0m0s <nil>"; got != want {
-		t.Errorf("what ran was answered with %s, want %s", got, want)
-	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+	eventually(t, "the end of all keys", func() (bool, string) {
+		n, err := source.Counts(t.Context())
+		return err == nil && n.Pending+n.InFlight == 0, fmt.Sprint(n, err)
+	})
+	if n, err := source.Counts(t.Context()); err != nil || n.DeadLetters > 0 || len(c.ran()) != 5 {
+		t.Errorf("%+v, %v", n, err)
 	}
 }
 
@@ -77,13 +136,16 @@ func TestStop_AnswersAnEventBeingRead(t *testing.T) {
 	answers, stopped := make(chan string, 1), make(chan error, 1)
 	go func() {
 		a, err := op.try(changed("ref.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
-		answers <- fmt.Sprint(a.code, " ", strings.TrimSpace(a.body), " ", err)
+		answers <- fmt.Sprint(a, " ", err)
 	}()
 	<-reading
 	go func() { stopped <- op.stop() }()
-	eventually(t, "the end of the queue", func() (bool, string) { return op.manager.server.all()[0].ShuttingDown(), "" })
+	eventually(t, "the end of the port", func() (bool, string) {
+		_, err := op.try(dueEvent("Pod/ns/none"), "")
+		return err != nil, ""
+	})
 	close(read)
-	if got, want := <-answers, "503 the operator is stopping <nil>"; got != want {
+	if got, want := <-answers, "200 1h0m0s <nil>"; got != want {
 		t.Errorf("answered with %q, want %q", got, want)
 	}
 	if err := <-stopped; err != nil {
@@ -258,16 +320,10 @@ func TestStart_EndsWithItsError(t *testing.T) {
 	}
 }
 
-// TestStop_NewEventsGetA503 is about events that come when the operator stops, and
-// about a run that no delivery waits for any more.
-func TestStop_NewEventsGetA503(t *testing.T) {
+// TestStop_RunsWithoutADelivery is about a run that no delivery waits for any more, and
+// about a queue that has ended.
+func TestStop_RunsWithoutADelivery(t *testing.T) {
 	t.Parallel()
-	s := Handler(&play{}).(*server)
-	s.stopping.Store(true)
-	w := httptest.NewRecorder()
-	if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 {
-		t.Errorf("answered with %d %s", w.Code, w.Body)
-	}
 	q := newQueue("q", nil)
 	r := q.join(q.target(playRequest))
 	q.join(q.target(playRequest))
