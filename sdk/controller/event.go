@@ -48,6 +48,30 @@ func (e event) retried() bool {
 	return err == nil && n > 0
 }
 
+// answered reports whether the event is an answer of an operator: a timer, which takes no
+// other event's place.
+func (e event) answered() bool { return strings.HasPrefix(e.attribute("source"), answerSource) }
+
+// objectName is the name of an object of a kind, in whatever version.
+type objectName struct {
+	schema.GroupKind
+	types.NamespacedName
+}
+
+// causeOf reads the object APIVERSION/KIND/NAMESPACE/NAME whose change led to an event.
+func causeOf(text string) (n objectName, ok bool) {
+	parts := strings.Split(text, "/")
+	if len(parts) < 4 || len(parts) > 5 {
+		return n, false
+	}
+	last := parts[len(parts)-3:]
+	if len(parts) == 5 {
+		n.Group = parts[0]
+	}
+	n.Kind, n.Namespace, n.Name = last[0], last[1], last[2]
+	return n, true
+}
+
 // readEvent reads an event in the binary or the structured mode.
 func readEvent(r *http.Request) (event, error) {
 	read, err := cloudevent.Read(r, maxBody)

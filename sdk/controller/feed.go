@@ -17,9 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// catchUp is how long an event waits until the cache has its object. An object that
-// a selector keeps out of the cache never comes.
+// catchUp is how long an event waits until the cache has its object.
 const catchUp = 5 * time.Second
+
+// catchUpUnsure is the same for an object that a field selector may keep out of the cache,
+// so that it may never come.
+const catchUpUnsure = 300 * time.Millisecond
 
 // unknown marks an old object that is made up: predicates that compare labels
 // or annotations see a difference.
@@ -37,6 +40,8 @@ type feed struct {
 	objects []fedObject
 	// nameOnly: the object is gone, and only its name is known.
 	nameOnly bool
+	// outside: the object is not in the namespaces of the manager's cache.
+	outside bool
 }
 
 // fedObject is the object in one form; old is nil when it was not seen before.
@@ -53,6 +58,14 @@ type fedObject struct {
 func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error) {
 	n := &feed{verb: c.verb}
 	for _, k := range f.informers.kinds(c.gvk.GroupKind()) {
+		scope, err := f.informers.scope(k, c.name.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if scope == nil {
+			n.outside = true
+			continue
+		}
 		bytes, data := len(c.object), c.object
 		whole := data != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
 		live := !whole && (data == nil || c.verb != deleted)
@@ -91,9 +104,47 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			item.old = last
 		}
 		n.objects = append(n.objects, item)
-		f.wait(ctx, n.verb, item)
+		f.wait(ctx, n.verb, item, scope)
 	}
 	return n, nil
+}
+
+// catchUpWith lets a cache catch up with what an object is now. The event of a due key
+// has no version, and may have taken the place of an event about the object.
+func (f *feeder) catchUpWith(ctx context.Context, named objectName) error {
+	if f.informers.cached == nil {
+		return nil
+	}
+	name := named.NamespacedName
+	for _, k := range f.informers.kinds(named.GroupKind) {
+		scope, err := f.informers.scope(k, name.Namespace)
+		if err != nil {
+			return err
+		}
+		if scope == nil {
+			continue
+		}
+		now := &metav1.PartialObjectMetadata{}
+		now.SetGroupVersionKind(k.GroupVersionKind)
+		v := updated
+		switch err := f.informers.live.Get(ctx, name, now); {
+		case apierrors.IsNotFound(err):
+			v = deleted
+		case apierrors.IsForbidden(err):
+			continue // its role is for lists and watches, which fill the cache
+		case err != nil:
+			return fmt.Errorf("reading the %s %s of an event: %w", k.Kind, name, err)
+		}
+		o, err := f.object(k, &change{name: name}, nil)
+		if err != nil {
+			return err
+		}
+		o.SetUID(now.UID)
+		o.SetLabels(now.Labels)
+		o.SetResourceVersion(now.ResourceVersion)
+		f.wait(ctx, v, fedObject{kind: k, name: name, new: o}, scope)
+	}
+	return nil
 }
 
 // object is the object that was sent, as far as a kind can have it, or one with
@@ -130,12 +181,21 @@ func (f *feeder) object(k kind, c *change, data []byte) (client.Object, error) {
 }
 
 // wait lets a cache catch up with the event: a resident controller never reads an
-// object older than the event that woke it.
-func (f *feeder) wait(ctx context.Context, v verb, item fedObject) {
-	if f.informers.cached == nil || item.kind.form == metadataForm {
+// object older than the event that woke it. From a cache with a selector an object is gone
+// that the selector does not select.
+func (f *feeder) wait(ctx context.Context, v verb, item fedObject, in *cacheScope) {
+	if f.informers.cached == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	selected, sure := in.selects(item.new)
+	if v != deleted && !selected {
+		v = deleted
+	}
+	limit := catchUp
+	if !sure {
+		limit = catchUpUnsure
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -196,6 +198,60 @@ func (i *informers) namespaces(k kind) (map[string]cache.Config, cache.ByObject,
 		namespaces = own.Namespaces
 	}
 	return namespaces, own, nil
+}
+
+// cacheScope is what a resident operator's cache selects in a namespace.
+type cacheScope struct {
+	labels labels.Selector
+	fields fields.Selector
+}
+
+// scope is what the cache selects of a kind in a namespace, nil if the namespace is not in
+// the cache.
+func (i *informers) scope(k kind, namespace string) (*cacheScope, error) {
+	namespaces, own, err := i.namespaces(k)
+	if err != nil || !covers(namespaces, namespace) {
+		return nil, err
+	}
+	of := func(from map[string]cache.Config) cache.Config {
+		c, ok := from[namespace]
+		if !ok {
+			c = from[metav1.NamespaceAll]
+		}
+		return c
+	}
+	s := &cacheScope{labels.Everything(), fields.Everything()}
+	for _, c := range []cache.Config{ // as cache.Options says, the strongest last
+		{LabelSelector: i.options.DefaultLabelSelector, FieldSelector: i.options.DefaultFieldSelector},
+		of(i.options.DefaultNamespaces), {LabelSelector: own.Label, FieldSelector: own.Field}, of(own.Namespaces),
+	} {
+		if c.LabelSelector != nil {
+			s.labels = c.LabelSelector
+		}
+		if c.FieldSelector != nil {
+			s.fields = c.FieldSelector
+		}
+	}
+	return s, nil
+}
+
+// selects reports whether the cache selects an object. It is not sure of a field that is
+// not in the metadata.
+func (s *cacheScope) selects(o client.Object) (selected, sure bool) {
+	for _, r := range s.fields.Requirements() {
+		if r.Field != "metadata.name" && r.Field != "metadata.namespace" {
+			return s.labels.Matches(labels.Set(o.GetLabels())), false
+		}
+	}
+	of := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	return s.fields.Matches(of) && s.labels.Matches(labels.Set(o.GetLabels())), true
+}
+
+// covers reports whether a namespace is one of the namespaces of a cache.
+func covers(namespaces map[string]cache.Config, namespace string) bool {
+	_, all := namespaces[metav1.NamespaceAll]
+	_, listed := namespaces[namespace]
+	return all || listed || len(namespaces) == 0 || namespace == ""
 }
 
 // informer keeps the handlers of a kind.

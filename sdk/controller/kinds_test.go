@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -296,7 +298,7 @@ func TestCache_WaitsForADeletion(t *testing.T) {
 		gone.UID = row.uid
 		waited := make(chan struct{})
 		go func() {
-			f.wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone})
+			f.wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone}, &cacheScope{labels.Everything(), fields.Everything()})
 			close(waited)
 		}()
 		<-lagging.looked

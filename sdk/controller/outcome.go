@@ -82,6 +82,9 @@ func (d due) json() []byte {
 	return b
 }
 
+// answerSource begins the source attribute of an answer.
+const answerSource = "/controllers/"
+
 // answer is the answer to a delivery: what the outcomes that it caused come to.
 type answer struct {
 	outcome
@@ -139,7 +142,7 @@ func (a answer) write(w http.ResponseWriter, key string) {
 		for name, value := range map[string]string{
 			"specversion":             "1.0",
 			"id":                      rand.Text(),
-			"source":                  "/controllers/" + d.controller(),
+			"source":                  answerSource + d.controller(),
 			"type":                    cloudevent.DueType,
 			"subject":                 key,
 			cloudevent.KeyAttribute:   key,

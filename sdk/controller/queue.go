@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -161,9 +160,7 @@ func (q *queue) target(request reconcile.Request) target {
 // covers reports whether a resident controller could read the object of a request from
 // its cache.
 func (q *queue) covers(request reconcile.Request) bool {
-	_, all := q.namespaces[metav1.NamespaceAll]
-	_, listed := q.namespaces[request.Namespace]
-	return all || listed || len(q.namespaces) == 0 || request.Namespace == ""
+	return covers(q.namespaces, request.Namespace)
 }
 
 // current is the run of the request that is under way.

@@ -137,6 +137,9 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	} else {
 		p, f, err = s.planChange(ctx, observation{key: key, change: c, last: last, known: known}, e.retried() || e.watched())
 	}
+	if err == nil && !e.answered() {
+		err = s.catchUp(ctx, p.run, c, e.attribute(cloudevent.CauseAttribute))
+	}
 	for _, name := range p.outside {
 		s.once("What is not in the namespaces of the manager's cache is not reconciled", "controller", name)
 	}
@@ -188,7 +191,10 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	}
 	o.atStart = !s.feeder.informers.mapped[o.change.gvk.GroupKind()] &&
 		!slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
-	if o.unwatched = len(f.objects) == 0; o.unwatched {
+	switch o.unwatched = len(f.objects) == 0; {
+	case f.outside:
+		s.once("What is not in the namespaces of the manager's cache is not reconciled", "kind", o.change.gvk.String())
+	case o.unwatched:
 		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
 	}
 	if o.enqueued, err = s.feed(f); err != nil {
@@ -206,6 +212,30 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 		}
 	}
 	return p, f, nil
+}
+
+// catchUp lets a cache catch up with the objects of runs, and with the object whose change
+// caused them. The event is of the last change only: it may have taken the place of others
+// under its key.
+func (s *server) catchUp(ctx context.Context, runs []target, c *change, cause string) error {
+	if s.feeder == nil {
+		return nil
+	}
+	objects := map[objectName]bool{}
+	for _, t := range runs {
+		if c == nil || !t.isOf(c) { // whose object was waited for
+			objects[objectName{t.queue.kind.GroupKind(), t.request.NamespacedName}] = true
+		}
+	}
+	if n, ok := causeOf(cause); ok {
+		objects[n] = true
+	}
+	for o := range objects {
+		if err := s.feeder.catchUpWith(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check reports whether predicates let pass what the object of a target is now, as
