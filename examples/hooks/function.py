@@ -21,7 +21,8 @@ ACCOUNT = os.environ.get("ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccou
 PREFIX, PLURAL = os.environ["PREFIX"], os.environ["PLURAL"]
 TIMEOUT = float(os.environ.get("TIMEOUT", "60"))
 KEY = re.compile(r"([A-Za-z0-9]+)/([a-z0-9.-]*)/([a-z0-9.:-]+)")
-ONE_AT_A_TIME = threading.Lock()  # as shell-operator's queue, and because hooks seldom expect another one
+# As shell-operator's queue, and because hooks seldom expect another one: the source has limits.maxInFlight: 1.
+ONE_AT_A_TIME = threading.Lock()
 
 
 def read(namespace, name):

@@ -37,7 +37,7 @@ func newHandler(ctx context.Context, r reconcile.Reconciler, opts ...Option) *se
 	}
 	s.logOpen()
 	q := newQueue("reschedule", s.enqueuedWithoutEvent)
-	q.prefix = ""
+	q.prefix, q.workers = "", s.concurrency
 	s.queues = []*queue{q}
 	skip := true
 	c, err := crcontroller.NewUnmanaged(q.name, crcontroller.Options{

@@ -308,6 +308,7 @@ func (d *declared) yaml() string {
 		p("    audience: %s", asJSON(*audience))
 	}
 	p("  maxInterval: %s # SyncPeriod", shortest(d.server.resync))
+	p("  limits: {maxInFlight: %d} # the sum of MaxConcurrentReconciles: no delivery waits for a worker", d.server.workers())
 	p("  delivery: {timeout: PT2M} # more than a cold start and timeoutSeconds of the Service together")
 	p("  watch:\n    serviceAccountName: %s", account)
 	if selector != "" {

@@ -31,11 +31,13 @@ const runPriority = math.MinInt
 // ask for it before it begins.
 type run struct {
 	target
-	done chan struct{} // closed when the outcome is there
+	done   chan struct{} // closed when the outcome is there
+	joined time.Time     // since when it waits for a worker
 	outcome
 
 	// What happened in it, under the lock of the queue.
 
+	begun   time.Time          // when a worker took it
 	waiters int                // deliveries that wait for the outcome
 	cancel  context.CancelFunc // ends Reconcile
 	ended   bool               // Reconcile has returned or panicked: from here on the controller's calls are outcomes
@@ -64,6 +66,7 @@ type queue struct {
 	kind       kind
 	prefix     string
 	namespaces map[string]cache.Config
+	workers    int // MaxConcurrentReconciles
 	// withoutEvent takes what is enqueued while no event is fed: by a source that is
 	// not a watch, for example.
 	withoutEvent func(*queue, enqueued)
@@ -120,7 +123,7 @@ func (q *queue) join(t target) *run {
 	defer q.mu.Unlock()
 	r := q.waiting[t.request]
 	if r == nil {
-		r = &run{target: t, done: make(chan struct{})}
+		r = &run{target: t, done: make(chan struct{}), joined: time.Now()}
 		if q.stopping {
 			r.err = errStopping
 			close(r.done)
@@ -132,6 +135,16 @@ func (q *queue) join(t target) *run {
 	}
 	r.waiters++
 	return r
+}
+
+// waited is how long a run waited for a worker, until now if none took it yet.
+func (q *queue) waited(r *run) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.begun.IsZero() {
+		return time.Since(r.joined)
+	}
+	return r.begun.Sub(r.joined)
 }
 
 // leave ends the wait of one delivery for a run. A run without waiters does not
@@ -212,6 +225,7 @@ func (q *queue) Get() (request reconcile.Request, shutdown bool) {
 			if q.running[request] == nil {
 				q.order = slices.Delete(q.order, i, i+1)
 				q.running[request] = q.waiting[request]
+				q.running[request].begun = time.Now()
 				delete(q.waiting, request)
 				return request, false
 			}

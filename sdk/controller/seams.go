@@ -23,7 +23,7 @@ import (
 // adopts. Its public API sets the queue of one controller, in the options that the
 // operator writes, and not of all controllers of a manager. Its type of a
 // controller is internal. So this file uses reflection: it sets two exported
-// fields and reads one, and it reads the types in one that is not exported.
+// fields and reads two, and it reads the types in one that is not exported.
 const supported = "sigs.k8s.io/controller-runtime v0.25"
 
 // controllers is the package of the type of a controller.
@@ -64,7 +64,12 @@ func adopt(r crmanager.Runnable, withoutEvent func(*queue, enqueued)) (*adopted,
 	if err != nil {
 		return nil, err
 	}
+	workers, err := field[int](c, "MaxConcurrentReconciles")
+	if err != nil {
+		return nil, err
+	}
 	q := newQueue(name.String(), withoutEvent)
+	q.workers = int(workers.Int())
 	makeQueue.Set(reflect.ValueOf(func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		return q
 	}))

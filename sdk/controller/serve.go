@@ -21,6 +21,9 @@ import (
 const (
 	// readTimeout is how long an event may take to come in.
 	readTimeout = time.Minute
+	// longWait is a wait for a worker that is logged. Knative Serving may give a request
+	// a minute.
+	longWait = 10 * time.Second
 	// maxOnce is how many different messages are logged once.
 	maxOnce = 1000
 )
@@ -297,13 +300,21 @@ func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
 	}
 	outcomes := make([]decision, len(ts))
 	for i, r := range runs {
+		late := func() {
+			if ts[i].queue.waited(r) > longWait {
+				s.once("A delivery waited for a worker for more than 10 s: it fails when it waits longer than timeoutSeconds or delivery.timeout. Set limits.maxInFlight of the RescheduleSource to the sum of MaxConcurrentReconciles",
+					"controller", ts[i].queue.name, "maxInFlight", s.workers())
+			}
+		}
 		select {
 		case <-r.done:
 			if errors.Is(r.err, errStopping) {
 				return nil, errStopping
 			}
+			late()
 			outcomes[i] = decision{ts[i], r.outcome}
 		case <-ctx.Done():
+			late()
 			if s.replicas {
 				for i, r := range runs {
 					ts[i].queue.leave(r)
@@ -313,6 +324,14 @@ func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
 		}
 	}
 	return outcomes, nil
+}
+
+// workers is how many requests are reconciled at once.
+func (s *server) workers() (n int) {
+	for _, q := range s.all() {
+		n += q.workers
+	}
+	return n
 }
 
 func (s *server) all() []*queue {

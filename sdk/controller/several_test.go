@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -107,6 +110,37 @@ func TestSeveral_ResyncBesideATimer(t *testing.T) {
 			t.Errorf("ran at %s, want %s", got, want)
 		}
 	})
+}
+
+// TestQueue_LongWaitNamesTheLimit says that the operator's log names the setting of the
+// source when deliveries wait for a worker, once.
+func TestQueue_LongWaitNamesTheLimit(t *testing.T) {
+	for wait, want := range map[time.Duration]int{longWait: 0, longWait + time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := newHandler(ctx, forever(zero.in(wait)))
+			var mu sync.Mutex
+			var lines []string
+			s.log = funcr.New(func(_, line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				lines = append(lines, line)
+			}, funcr.Options{})
+			var all sync.WaitGroup
+			for i := range 2 * (want + 1) {
+				all.Go(func() {
+					s.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprint("ConfigMap/ns/", i), sdk.Event{Type: cloudevent.DueType}))
+				})
+			}
+			all.Wait()
+			if len(lines) != want || want > 0 && !(strings.Contains(lines[0], "limits.maxInFlight") && strings.Contains(lines[0], `"maxInFlight"=1`)) {
+				t.Errorf("%s: logged %q", wait, lines)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestSeveral_FailuresWithoutATimer are a failed delivery, which the source retries and
