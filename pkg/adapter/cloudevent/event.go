@@ -22,6 +22,7 @@ type parts struct {
 	data       []byte
 	base64     string
 	isBase64   bool
+	untyped    bool // the data is bytes, and has no type
 }
 
 func (p *parts) version() string {
@@ -58,23 +59,28 @@ func (p *parts) event() (*schedule.Event, error) {
 	if _, ok := p.attributes["data"]; ok {
 		return nil, schedule.Invalid("data", "is not an attribute: the JSON format has the data under this name")
 	}
-	ec := version.NewContext()
-	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
-		if err := checkText(name, p.attributes[name]); err != nil {
-			return nil, err
-		}
-		if err := setAttribute(version, ec, name, p.attributes[name]); err != nil {
-			return nil, schedule.Invalid(name, "%v", err)
-		}
-	}
-	sdk := event.Event{Context: ec, DataEncoded: p.data}
 	if p.isBase64 {
 		data, err := decodeBase64(p.base64)
 		if err != nil {
 			return nil, err
 		}
-		sdk.DataEncoded, sdk.DataBase64 = data, true
+		p.data = data
 	}
+	if p.untyped && len(p.data) > 0 && !isJSONText(p.data) {
+		// Without a type it would be delivered as application/json, which it is not.
+		p.attributes[dataContentType] = "application/octet-stream"
+	}
+	ec := version.NewContext()
+	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
+		value, err := checked(name, p.attributes[name])
+		if err != nil {
+			return nil, err
+		}
+		if err := setAttribute(version, ec, name, value); err != nil {
+			return nil, schedule.Invalid(name, "%v", err)
+		}
+	}
+	sdk := event.Event{Context: ec, DataEncoded: p.data, DataBase64: p.isBase64}
 	if err := validate(sdk); err != nil {
 		return nil, err
 	}
@@ -86,25 +92,24 @@ func (p *parts) event() (*schedule.Event, error) {
 	return e, nil
 }
 
-// checkText refuses what the SDK lets through, and what cannot be stored or
+// checked is the value of an attribute. It refuses what the SDK lets through, and what cannot be stored or
 // sent as it came. Other texts can: headers carry them percent-encoded.
-func checkText(name string, value any) error {
+func checked(name string, value any) (any, error) {
 	s, ok := value.(string)
 	if !ok || s == "" {
-		return nil
+		return value, nil
 	}
 	switch name {
 	case "time":
-		_, err := schedule.ParseTime(name, s)
-		return err
+		return schedule.ParseTime(name, s) // which reads all of RFC 3339, the SDK a part
 	case dataContentType:
-		return schedule.ValidateContentType(name, strings.TrimSpace(s))
+		return value, schedule.ValidateContentType(name, strings.TrimSpace(s))
 	case "subject", "dataschema", "schemaurl":
 		if strings.TrimSpace(s) == "" { // some readers ignore it, others refuse it
-			return schedule.Invalid(name, "is blank")
+			return nil, schedule.Invalid(name, "is blank")
 		}
 	}
-	return nil
+	return value, nil
 }
 
 // isName reports whether a header can carry the name. The SDK accepts every letter of

@@ -80,12 +80,8 @@ func readBinary(h http.Header, body []byte) (*schedule.Event, error) {
 		}
 	}
 	declared := h.Get(contentType)
-	if len(body) > 0 {
+	if p.untyped = declared == ""; len(body) > 0 {
 		p.data = bytes.Clone(body)
-		if declared == "" && !isJSONText(body) {
-			// Without a type it would be delivered as application/json, which it is not.
-			declared = "application/octet-stream"
-		}
 	}
 	if declared != "" {
 		if err := p.set(dataContentType, declared); err != nil {

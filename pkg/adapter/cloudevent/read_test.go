@@ -89,7 +89,17 @@ func TestRead_KeepsTheEventAsItCame(t *testing.T) {
 		"structured, a suffix with a string, as the SDK writes it": {jsonHeader(), `{` + required + `,"data":"{\"a\":1}","datacontenttype":"application/x+json"}`,
 			with(func(e *schedule.Event) { e.DataContentType, e.Data = "application/x+json", []byte(`{"a":1}`) })},
 		"structured, base64 with space and escapes before the rest": {jsonHeader(), `{"data_base64":  "\/\/8=" ,` + required + `}`,
-			with(func(e *schedule.Event) { e.Data, e.DataBase64 = []byte{255, 255}, true })},
+			with(func(e *schedule.Event) {
+				e.Data, e.DataBase64, e.DataContentType = []byte{255, 255}, true, "application/octet-stream"
+			})},
+		"structured, base64 of JSON without type": {jsonHeader(), `{"data_base64":"e30=","datacontenttype":"",` + required + `}`,
+			with(func(e *schedule.Event) { e.Data, e.DataBase64 = []byte("{}"), true })},
+		"structured, 0.3, base64 without type": {jsonHeader(), `{` + old + `,"data":"/wA=","datacontentencoding":"base64"}`,
+			with(func(e *schedule.Event) {
+				e.Data, e.DataBase64, e.DataContentType = []byte{255, 0}, true, "application/octet-stream"
+			})},
+		"a time in lower case, at a leap second": {binaryHeader("Ce-Time", "2026-12-31t23:59:60z"), "",
+			with(func(e *schedule.Event) { e.Time = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC) })},
 		"structured, 0.3": {jsonHeader(), `{` + old + `,"schemaurl":"http://d","data":"aGk=","datacontentencoding":"base64","datacontenttype":"text/plain"}`,
 			with(func(e *schedule.Event) {
 				e.DataSchema, e.DataContentType, e.Data, e.DataBase64 = "http://d", "text/plain", []byte("hi"), true

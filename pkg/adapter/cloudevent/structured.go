@@ -187,6 +187,7 @@ func (p *parts) setData(data, encoded jsontext.Value) error {
 			return schedule.Invalid("data_base64", "is not a string")
 		}
 		p.isBase64, p.base64 = true, string(s)
+		p.untyped = p.attributes[dataContentType] == nil || p.attributes[dataContentType] == ""
 	case data != nil:
 		return p.setJSON(data)
 	}

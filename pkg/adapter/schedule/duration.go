@@ -251,12 +251,11 @@ func cutDecimal(s string) (digits string, point int, ok bool) {
 }
 
 // ParseInstant reads an RFC 3339 instant, rounded up to the nanosecond, at
-// most 100 years after now. Its T and Z may be lower-case (RFC 3339, section 5.6).
+// most 100 years after now.
 func ParseInstant(field, s string, now time.Time) (time.Time, error) {
-	upper := strings.ToUpper(s)
-	t, err := time.Parse(time.RFC3339Nano, upper)
-	if err != nil || !strictRFC3339(upper) {
-		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
+	t, err := parseRFC3339(field, s)
+	if err != nil {
+		return time.Time{}, err
 	}
 	if finerThanNano(s) {
 		t = t.Add(1)
@@ -274,12 +273,11 @@ func ParseInstant(field, s string, now time.Time) (time.Time, error) {
 
 // ParseTime reads the time attribute of an event: any RFC 3339 instant whose
 // form in UTC is one, with its offset. The year 1 is refused at its first
-// instant, which stands for no time; a lower-case t or z, since the CloudEvents
-// SDK sends none.
+// instant, which stands for no time.
 func ParseTime(field, s string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || !strictRFC3339(s) {
-		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
+	t, err := parseRFC3339(field, s)
+	if err != nil {
+		return time.Time{}, err
 	}
 	if year := t.UTC().Year(); year < 0 || year > 9999 {
 		return time.Time{}, Invalid(field, "%.64q has no RFC 3339 form in UTC", s)
@@ -291,6 +289,22 @@ func ParseTime(field, s string) (time.Time, error) {
 }
 
 var earliest = time.Unix(0, 1).UTC()
+
+// parseRFC3339 reads an instant. Its T and Z may be lower-case (RFC 3339, section 5.6), and the leap
+// second at the end of a day, 23:59:60Z, is the second after it, as for most clocks.
+func parseRFC3339(field, s string) (time.Time, error) {
+	const second = len("2026-12-31T23:59:")
+	text, leap := strings.ToUpper(s), time.Duration(0)
+	if len(text) > second+2 && text[second:second+2] == "60" {
+		text, leap = text[:second]+"59"+text[second+2:], time.Second
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	t = t.Add(leap)
+	if err != nil || !strictRFC3339(text) || leap > 0 && !t.Truncate(time.Second).Equal(t.Truncate(24*time.Hour)) {
+		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
+	}
+	return t, nil
+}
 
 // strictRFC3339 rejects what time.Parse lets through: a comma before the
 // fraction, a one-digit hour, an offset out of range.
