@@ -321,3 +321,60 @@ func TestEvent_NewestIsDelivered(t *testing.T) {
 		t.Error("keep changes nothing, not even the event")
 	}
 }
+
+// What another object says about a key's object fills in a uid that the key does not have. It is no new object,
+// which would end the schedule that another caller made.
+func TestApply_HearsayOfAUID(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	said := func() *Request {
+		r := event(0, Earliest)
+		r.UID, r.UIDIfNone = "said", true
+		return r
+	}
+	for _, own := range []bool{false, true} {
+		cur := waitingKey
+		cur.UID, cur.MaxInterval, cur.ExpiresAt, cur.Reason = "real", &day, t0.Add(time.Hour), "set"
+		c := apply(t, said(), &cur, own, &Spec{})
+		if e := c.Entry; e.UID != "real" || e.MaxInterval != &day || e.Reason != "set" || e.Attempt != 7 || c.NewObject || c.Supersedes {
+			t.Errorf("own %t: %+v of %+v", own, c, e)
+		}
+	}
+	cur := waitingKey
+	if c := apply(t, said(), &cur, false, &Spec{}); c.Entry.UID != "said" || c.NewObject {
+		t.Errorf("a key without a uid: %+v", c.Entry)
+	}
+	if c := apply(t, said(), nil, false, &Spec{}); c.Entry.UID != "said" {
+		t.Errorf("no key: %+v", c.Entry)
+	}
+}
+
+// An event that is final ends a key which has nothing else: it must not end a schedule.
+func TestApply_FinalEventEndsNoSchedule(t *testing.T) {
+	t.Parallel()
+	final := &Event{Type: DefaultEventType, Extensions: map[string]any{FinalAttribute: true, CauseAttribute: "a"}}
+	gone := &Event{Source: "s", Type: "dev.knative.apiserver.ref.delete"}
+	for name, c := range map[string]struct {
+		cur  *Entry
+		own  bool
+		ends bool
+	}{
+		"no key":                          {nil, false, true},
+		"a deletion waits":                {&Entry{Revision: 5, DueAt: t0, Event: gone}, false, true},
+		"a deletion is in flight":         {&Entry{Revision: 5, DueAt: t0, Event: gone}, true, true},
+		"another final event waits":       {&Entry{Revision: 5, DueAt: t0, Event: final}, false, true},
+		"a schedule waits":                {&Entry{Revision: 5, DueAt: t0, Event: older}, false, false},
+		"a schedule without an event":     {&Entry{Revision: 5, DueAt: t0}, false, false},
+		"the run of a schedule is flying": {&Entry{Revision: 5, DueAt: t0, Event: older}, true, false},
+	} {
+		r := event(0, Earliest)
+		r.Event = final
+		e := apply(t, r, c.cur, c.own, &Spec{}).Entry
+		if e.Event.ends() != c.ends || e.Event.Extensions[CauseAttribute] != "a" {
+			t.Errorf("%s: %+v", name, e.Event)
+		}
+	}
+	if (&Event{Source: "a caller", Extensions: final.Extensions}).ends() {
+		t.Error("an ingested event that says so ends its key")
+	}
+}

@@ -106,9 +106,22 @@ func (e *Event) IsJSON() bool {
 	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// deleted reports that the event announces a deleted object, so that maxInterval must
-// not bring its key back.
-func (e *Event) deleted() bool {
-	return e != nil && e.Source != "" &&
+// ends reports that a success ends the key, which maxInterval does not bring back: the event announces a
+// deleted object, or is final.
+func (e *Event) ends() bool {
+	return e.final() || e != nil && e.Source != "" &&
 		(e.Type == "dev.knative.apiserver.ref.delete" || e.Type == "dev.knative.apiserver.resource.delete")
+}
+
+// final reports that the event is of a watch that knows no object of the key.
+func (e *Event) final() bool {
+	return e != nil && e.Source == "" && e.Extensions[FinalAttribute] == true
+}
+
+// without is the event without an extension.
+func (e *Event) without(name string) *Event {
+	c := *e
+	c.Extensions = maps.Clone(e.Extensions)
+	delete(c.Extensions, name)
+	return &c
 }

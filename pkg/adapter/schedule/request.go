@@ -39,7 +39,10 @@ type Request struct {
 	MaxInterval *time.Duration
 	ExpiresAt   time.Time
 	UID         string
-	Reason      string
+	// UIDIfNone: the uid is what another object says, so it only fills in a uid that the key
+	// does not have.
+	UIDIfNone bool
+	Reason    string
 
 	TraceParent, TraceState string
 
@@ -127,6 +130,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if r.Run && cur == nil {
 		return Change{}, Refuse(CodeNotFound, "nothing waits and nothing is in flight under key %q", in.Key)
 	}
+	r = r.beside(cur)
 	waiting := cur != nil && !own
 	c := Change{Result: Created}
 	policy := r.policy(in.Source)
@@ -181,6 +185,22 @@ func (e *Entry) keepDistance(cur *Entry, now time.Time) {
 	if e.At().Before(at) {
 		e.RetryAt = at
 	}
+}
+
+// beside is the request without what it may say only about a key that has nothing else: a uid that fills in,
+// and that a success ends the key.
+func (r *Request) beside(cur *Entry) *Request {
+	if cur == nil {
+		return r
+	}
+	c := *r
+	if r.UIDIfNone && cur.UID != "" {
+		c.UID = ""
+	}
+	if r.Event.final() && !cur.Event.ends() {
+		c.Event = r.Event.without(FinalAttribute)
+	}
+	return &c
 }
 
 // behind records for a restart that the event e was accepted behind a delivery under

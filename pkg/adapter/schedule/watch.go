@@ -47,3 +47,7 @@ const (
 // CauseAttribute is the extension of an event that names the object whose change
 // scheduled the key of another one.
 const CauseAttribute = "reschedulecause"
+
+// FinalAttribute is the extension, true, of an event of a watch for a key whose object the source watches too
+// and does not know: it was deleted. A success ends the key, unless a caller scheduled it.
+const FinalAttribute = "reschedulefinal"

@@ -178,7 +178,7 @@ func TestResync_OnRevision(t *testing.T) {
 		revision("r1")
 		w.want("the first revision", time.Minute)
 		revision("r2")
-		for _, k := range w.want("a new revision", time.Minute, "Website/ops/a", "Website/ops/b", "Website/ops/c") {
+		for _, k := range w.want("a new revision", time.Minute, "Website/ops/a", "Website/ops/b", "dev.reschedule.due Website/ops/c") {
 			if k.reason != "resync" || k.delay > 10*time.Minute {
 				t.Errorf("wake %+v", k)
 			}

@@ -83,7 +83,7 @@ func marked(kind string, m *store.Mark) []target {
 	case m == nil:
 		return nil
 	case m.Keys == nil:
-		return []target{{keyOfPath(kind, m.Object), m.UID}}
+		return []target{{key: keyOfPath(kind, m.Object), uid: m.UID}}
 	}
 	targets := make([]target, len(m.Keys))
 	for i, key := range m.Keys {
@@ -115,7 +115,7 @@ func union(a, b []target) []target {
 // occurrence forward or merges into it, and changes no counter.
 func item(t target, delay time.Duration, event *schedule.Event, reason string) queue.Item {
 	return queue.Item{Key: t.key, Request: schedule.Request{
-		Delay: &delay, Policy: schedule.Earliest, Event: event, UID: t.uid, Reason: reason, Ingested: true,
+		Delay: &delay, Policy: schedule.Earliest, Event: event, UID: t.uid, UIDIfNone: t.hearsay, Reason: reason, Ingested: true,
 	}}
 }
 
@@ -165,14 +165,18 @@ func plural(kind string) string {
 }
 
 // causedEvent is the event of a change that was found through an owner or an
-// expression. Its subject is the key.
-func causedEvent(r objects.Resource, s *observed) *schedule.Event {
+// expression. Its subject is the key. final: the object of the key is not there.
+func causedEvent(r objects.Resource, s *observed, final bool) *schedule.Event {
 	path := s.path
 	if !strings.Contains(path, "/") {
 		path = "/" + path
 	}
-	return &schedule.Event{
+	e := &schedule.Event{
 		Type:       schedule.DefaultEventType,
 		Extensions: map[string]any{schedule.CauseAttribute: r.APIVersion() + "/" + r.Kind + "/" + path},
 	}
+	if final {
+		e.Extensions[schedule.FinalAttribute] = true
+	}
+	return e
 }

@@ -14,12 +14,12 @@ func TestDecide_Table(t *testing.T) {
 		return &store.Mark{Object: "ops/a", UID: uid, Hash: hash, Keys: keys}
 	}
 	own := func(uid string, hash uint64) *observed {
-		return &observed{path: "ops/a", uid: uid, hash: hash, own: true, targets: []target{{"W/ops/a", uid}}}
+		return &observed{path: "ops/a", uid: uid, hash: hash, own: true, targets: []target{{key: "W/ops/a", uid: uid}}}
 	}
 	of := func(uid string, hash uint64, keys ...string) *observed {
 		s := &observed{path: "ops/a", uid: uid, hash: hash}
 		for _, key := range keys {
-			s.targets = append(s.targets, target{key, "of " + key})
+			s.targets = append(s.targets, target{key: key, uid: "of " + key})
 		}
 		return s
 	}
@@ -44,7 +44,11 @@ func TestDecide_Table(t *testing.T) {
 		"deleted with other owners":  {mark("u", 1, "x"), of("u", 2, "y"), true, "delete [{y of y} {x }] false true -1"},
 	} {
 		d := decide("W", c.before, c.now, c.gone)
-		if got := fmt.Sprint(d.verb, " ", d.targets, " ", d.mark != nil, " ", d.remove, " ", d.more); got != c.want {
+		targets := make([]string, len(d.targets))
+		for i, t := range d.targets {
+			targets[i] = "{" + t.key + " " + t.uid + "}"
+		}
+		if got := fmt.Sprint(d.verb, " ", targets, " ", d.mark != nil, " ", d.remove, " ", d.more); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

@@ -12,7 +12,12 @@ import (
 
 // target is a key that an object maps to, with the uid of the object of that name, ""
 // if it is not known.
-type target struct{ key, uid string }
+type target struct {
+	key, uid string
+	hearsay  bool // the uid is what another object says
+	watched  bool // the source watches the object of the key by itself
+	final    bool // the source watches the kind of the key, and does not know its object
+}
 
 // keyOf is the key of an object: Kind/namespace/name, or Kind//name.
 func keyOf(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
@@ -65,11 +70,52 @@ func ownerTargets(o *objects.Object, group, kind string, namespaced bool) []targ
 			namespace = o.Namespace
 		}
 		if key := keyOf(kind, namespace, owner.Name); schedule.ValidateKey(key) == nil {
-			targets = append(targets, target{key, usable(owner.UID)})
+			targets = append(targets, target{key: key, uid: usable(owner.UID), hearsay: true})
 		}
 	}
 	return targets
 }
+
+// known completes the targets of another object's change by what the source watches itself. The uid in an
+// ownerReference may be of an owner that was made again, or made up: the uid of the mark is right. A kind that
+// is watched and has no mark of the object, though its list was complete, has no such object: its key is woken
+// once more and keeps no timer, as after a deletion.
+func (r *resource) known(targets []target) error {
+	if r.own() {
+		return nil
+	}
+	r.s.mu.Lock()
+	all := r.s.resources
+	r.s.mu.Unlock()
+	for i := range targets {
+		t := &targets[i]
+		kind, path := pathOfKey(t.key)
+		if path == "" {
+			continue
+		}
+		for _, of := range all {
+			if of.cfg.Kind != kind || !of.own() || r.cfg.OwnerKind != "" && of.cfg.Group != r.cfg.OwnerGroup {
+				continue
+			}
+			m, ok, err := r.s.q.Mark(of.id, path)
+			if err != nil {
+				return err
+			}
+			if ok {
+				t.watched, t.final = true, false
+				if t.hearsay && m.UID != "" {
+					t.uid, t.hearsay = m.UID, false
+				}
+				break
+			}
+			_, t.final = of.rows.covers(namespaceOf(path), of.cfg.Selector)
+		}
+	}
+	return nil
+}
+
+// own reports that the keys of the resource are the keys of its objects.
+func (r *resource) own() bool { return r.cfg.Key == "" && r.cfg.OwnerKind == "" }
 
 // usable is a uid as a schedule may have it, or none: the API server takes any text for the uid of an
 // owner, also one of 200 KB.

@@ -285,7 +285,11 @@ func (l *listing) remove() error {
 			continue
 		}
 		known, _ := r.rows.covers(namespaceOf(path), r.cfg.Selector)
-		l.batch.add(r.vanished(m, known))
+		c, err := r.vanished(m, known)
+		if err != nil {
+			return err
+		}
+		l.batch.add(c)
 		if l.batch.full() {
 			if err := r.flush(&l.batch, progress{}); err != nil {
 				return err

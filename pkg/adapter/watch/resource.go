@@ -276,7 +276,11 @@ func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.M
 		}
 		if m != nil {
 			if remove, report := judge(m); remove {
-				b.add(r.vanished(m, report))
+				c, err := r.vanished(m, report)
+				if err != nil {
+					return err
+				}
+				b.add(c)
 			}
 		}
 		if b.full() || m == nil {
@@ -292,13 +296,13 @@ func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.M
 }
 
 // vanished is the change of a mark without an object.
-func (r *resource) vanished(m *store.Mark, report bool) change {
+func (r *resource) vanished(m *store.Mark, report bool) (change, error) {
 	last := &observed{path: m.Object, uid: m.UID, own: m.Keys == nil}
 	d := decision{remove: true, more: -1}
 	if report {
 		d = decide(r.cfg.Kind, m, last, true)
 	}
-	return r.change(m, d, last, 0, "")
+	return r.change(m, d, last, "")
 }
 
 // keep stores a row.
@@ -322,7 +326,7 @@ func (r *resource) observe(ctx context.Context, o *objects.Object) (*observed, e
 		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, kind == nil || kind.Namespaced)
 	default:
 		s.own = true
-		s.targets = []target{{keyOf(r.cfg.Kind, o.Namespace, o.Name), usable(o.UID)}}
+		s.targets = []target{{key: keyOf(r.cfg.Kind, o.Namespace, o.Name), uid: usable(o.UID)}}
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -357,10 +361,13 @@ func (e *keyError) Unwrap() error { return e.error }
 
 // change makes the items and the mark of a decision. before is the mark of the object, nil
 // when it has none.
-func (r *resource) change(before *store.Mark, d decision, now *observed, delay time.Duration, version string) change {
+func (r *resource) change(before *store.Mark, d decision, now *observed, version string) (change, error) {
+	if err := r.known(d.targets); err != nil {
+		return change{}, err
+	}
 	c := change{object: now.path, version: version, verb: d.verb, more: d.more}
 	for _, t := range d.targets {
-		c.items = append(c.items, item(t, delay, r.event(d.verb, now, t), ""))
+		c.items = append(c.items, item(t, 0, r.event(d.verb, now, t), ""))
 	}
 	switch {
 	case d.mark != nil:
@@ -371,15 +378,15 @@ func (r *resource) change(before *store.Mark, d decision, now *observed, delay t
 	if before != nil && len(c.marks) > 0 {
 		c.marks[0].Before = before.Size()
 	}
-	return c
+	return c, nil
 }
 
 // event is the event for a target of a change.
 func (r *resource) event(v verb, now *observed, t target) *schedule.Event {
-	if r.key == nil && r.cfg.OwnerKind == "" && t.key == keyOfPath(r.cfg.Kind, now.path) {
+	if r.own() && t.key == keyOfPath(r.cfg.Kind, now.path) {
 		return ownEvent(r.s.settings.Load(), r.served, now, v)
 	}
-	return causedEvent(r.served, now)
+	return causedEvent(r.served, now, t.final)
 }
 
 // flush reports a batch and empties it, and counts what is stored.

@@ -50,7 +50,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration, 
 	s.mu.Unlock()
 	n := 0
 	for _, r := range resources {
-		scheduled, err := r.resync(ctx, resources, prefix, over, again)
+		scheduled, err := r.resync(ctx, prefix, over, again)
 		n += scheduled
 		if err != nil {
 			return n, err
@@ -59,7 +59,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration, 
 	return n, nil
 }
 
-func (r *resource) resync(ctx context.Context, all []*resource, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
+func (r *resource) resync(ctx context.Context, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
 	marks := cursor{r: r}
 	jitter := r.s.settings.Load().Jitter
 	var items []queue.Item
@@ -72,18 +72,19 @@ func (r *resource) resync(ctx context.Context, all []*resource, prefix string, o
 			return n, err
 		}
 		if m != nil {
-			for _, t := range marked(r.cfg.Kind, m) {
-				if !strings.HasPrefix(t.key, prefix) {
+			targets := marked(r.cfg.Kind, m)
+			if err := r.known(targets); err != nil {
+				return n, err
+			}
+			for _, t := range targets {
+				if !strings.HasPrefix(t.key, prefix) || t.watched { // by its own mark
 					continue
 				}
-				if m.Keys != nil {
-					if is, err := isWatched(all, t.key); err != nil {
-						return n, err
-					} else if is {
-						continue
-					}
+				var event *schedule.Event // none: the key keeps the one it has
+				if t.final {
+					event = causedEvent(r.served, &observed{path: m.Object}, true)
 				}
-				it := item(t, resyncDelay(t.key, over), nil, reasonResync)
+				it := item(t, resyncDelay(t.key, over), event, reasonResync)
 				it.Request.Jitter = jitter
 				items = append(items, it)
 			}
@@ -122,21 +123,6 @@ func (s *source) schedule(items []queue.Item, again func(error) bool) (n int, er
 		}
 	}
 	return n, nil
-}
-
-// isWatched reports that an object with this key is watched by itself: its own mark
-// schedules it.
-func isWatched(all []*resource, key string) (bool, error) {
-	kind, path := pathOfKey(key)
-	for _, r := range all {
-		if r.cfg.Kind != kind || r.cfg.Key != "" || r.cfg.OwnerKind != "" || path == "" {
-			continue
-		}
-		if _, ok, err := r.s.q.Mark(r.id, path); ok || err != nil {
-			return ok, err
-		}
-	}
-	return false, nil
 }
 
 // followRevision resyncs once for each new revision of the sink, until ctx ends. The

@@ -379,7 +379,10 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		return nil
 	}
 	w := s.r.s.settings.Load().Watch
-	change := s.r.change(c.before, d, now, 0, c.version)
+	change, err := s.r.change(c.before, d, now, c.version)
+	if err != nil {
+		return err
+	}
 	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since)
 	if w != nil && (first || unchanged) {
 		// One change has one delay: each key has its own time.

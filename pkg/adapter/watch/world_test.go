@@ -50,6 +50,7 @@ type wake struct {
 	version               string // of the object, by the event
 	delay                 time.Duration
 	reason                string
+	hearsay, final        bool
 }
 
 // taped records what a source reports. It can lose power before or after a batch.
@@ -109,10 +110,11 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	defer s.w.mu.Unlock()
 	for _, it := range items {
 		r := it.Request
-		w := wake{key: it.Key, uid: r.UID, delay: *r.Delay, reason: r.Reason}
+		w := wake{key: it.Key, uid: r.UID, delay: *r.Delay, reason: r.Reason, hearsay: r.UIDIfNone}
 		if e := r.Event; e != nil {
 			w.verb = strings.TrimPrefix(e.Type, "dev.knative.apiserver.ref.")
 			w.cause, _ = e.Extensions["reschedulecause"].(string)
+			w.final, _ = e.Extensions["reschedulefinal"].(bool)
 			var ref reference
 			_ = json.Unmarshal(e.Data, &ref)
 			w.version = ref.ResourceVersion
