@@ -15,6 +15,8 @@ func (l tenureLog) Append(batch []byte) error {
 	switch err := l.Tenure.Append(batch); {
 	case errors.Is(err, replica.ErrNotOwner):
 		return store.ErrNotOwner
+	case errors.Is(err, replica.ErrTooLarge):
+		return errors.Join(store.ErrTooLarge, err)
 	case err != nil:
 		return errors.Join(store.ErrUnknown, err)
 	}

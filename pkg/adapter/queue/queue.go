@@ -273,6 +273,8 @@ func (q *Queue) wait(c store.Commit) error {
 var (
 	errEnded   = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter no longer serves the source: nothing was changed; try again"}
 	errUnknown = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
+	// errTooLarge needs a change of 64 MiB, which no call of 16 MiB makes.
+	errTooLarge = &schedule.Error{Code: schedule.CodeTooLarge, Detail: "the change is too large for the group's log: nothing was changed; send fewer events at a time"}
 )
 
 // RefusalOfEndedStore returns the refusal of a call whose store has ended: the adapter ends, or no longer owns
@@ -283,6 +285,8 @@ func RefusalOfEndedStore(err error) *schedule.Error {
 		return errEnded
 	case errors.Is(err, store.ErrUnknown), errors.Is(err, errUnknown):
 		return errUnknown
+	case errors.Is(err, store.ErrTooLarge):
+		return errTooLarge
 	}
 	return nil
 }

@@ -20,6 +20,10 @@
 // from the moment before it sent its last successful append. So it has ended when a standby
 // may claim. A delivery begins only while 0.2 T of the lease are left.
 //
+// A batch is one entry, or several, of at most [MaxEntry]: a large batch counts once its last
+// part is in the log. Each entry has a checksum. A member that finds an entry damaged does not
+// apply it, and takes a copy of another one's view.
+//
 // An attempt whose outcome is unknown is repeated with the same number: the log takes an
 // entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:
 // then the owner resigns, and the log says later what is in it.

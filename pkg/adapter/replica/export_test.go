@@ -13,3 +13,24 @@ func (c *Config) BreakClock() { c.testFaults.notHeld = true }
 
 // BreakRelease makes the lease last until the release of the shard has an answer.
 func (c *Config) BreakRelease() { c.testFaults.endsLate = true }
+
+// BreakParts makes one batch of the parts of two owners.
+func (c *Config) BreakParts() { c.testFaults.joins = true }
+
+// LimitEntries makes entries smaller, so that small batches have many parts.
+func (c *Config) LimitEntries(n int) { c.testFaults.entry = n }
+
+// Batches returns the batches of all entries up to the last one.
+func Batches(entries map[uint64]string, last uint64) (all []string, err error) {
+	var parts assembly
+	for seq := uint64(1); seq <= last; seq++ {
+		batch, whole, err := parts.add(&Entry{seq, []byte(entries[seq])})
+		if err != nil {
+			return nil, err
+		}
+		if whole {
+			all = append(all, string(batch))
+		}
+	}
+	return all, nil
+}

@@ -62,6 +62,8 @@ type testFaults struct {
 	markUnsaved bool    // marks without a flush
 	notHeld     bool    // the clock of the shard is the owner's wall clock
 	endsLate    bool    // the lease lasts until the release has an answer
+	joins       bool    // parts of batches of two owners become one batch
+	entry       int     // another size of entries, so that small batches have many parts
 }
 
 // Group is one member of a shard's group.
@@ -73,6 +75,10 @@ type Group struct {
 	tenures atomic.Int64  // of this member
 	agreed  atomic.Int64  // the level that all members understand, as far as an owner knows
 	ended   chan struct{} // of the last Own; nil at first
+	// tail is the number of the newest entry that was read, or appended by this member: the last one of the
+	// view, or a part behind it. The owner's appends use it and parts, else standBy alone.
+	tail  atomic.Uint64
+	parts assembly
 
 	mu       sync.Mutex
 	state    State
@@ -125,7 +131,10 @@ func New(cfg Config) *Group {
 	if cfg.testFaults.lease == 0 {
 		cfg.testFaults.lease = leaseShare
 	}
-	return &Group{cfg: cfg, changed: make(chan struct{}), started: time.Now().UnixNano()}
+	if cfg.testFaults.entry == 0 {
+		cfg.testFaults.entry = MaxEntry
+	}
+	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), started: time.Now().UnixNano()}
 }
 
 // Run follows the log and owns the shard from time to time, until ctx ends. Its error is
@@ -144,11 +153,11 @@ func (g *Group) Run(ctx context.Context) error {
 		epoch, won, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, ErrGap) && g.cfg.Copy != nil:
+		case (errors.Is(err, ErrGap) || errors.Is(err, errDamaged)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
 		case errors.Is(err, ErrLevel):
 			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, errDamaged), errors.Is(err, errView):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -167,7 +176,11 @@ func (g *Group) Run(ctx context.Context) error {
 
 // copy replaces the view, and says meanwhile who owns the shard.
 func (g *Group) copy(ctx context.Context, why error) {
-	g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
+	if errors.Is(why, errDamaged) {
+		g.cfg.Logger.Error("this member's part of the log is damaged: look at its disk; the view is replaced by a copy of another member's", "why", why)
+	} else {
+		g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
+	}
 	g.fallBehind()
 	done := make(chan struct{})
 	var err error
@@ -235,16 +248,23 @@ func (g *Group) pause(ctx context.Context, d time.Duration) {
 }
 
 func (g *Group) apply(e Entry) error {
-	at := g.cfg.View.Applied()
+	at := g.tail.Load()
 	if e.Seq <= at {
 		return nil
 	}
 	if e.Seq != at+1 {
 		return fmt.Errorf("%w: it is at %d, the log goes on at %d", ErrGap, at, e.Seq)
 	}
-	if err := g.cfg.View.Apply(e.Seq, e.Data); err != nil {
-		return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
+	batch, whole, err := g.parts.add(&e)
+	if err != nil {
+		return err
 	}
+	if whole {
+		if err := g.cfg.View.Apply(e.Seq, batch); err != nil {
+			return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
+		}
+	}
+	g.tail.Store(e.Seq)
 	g.count(e.Seq, len(e.Data))
 	return nil
 }
@@ -253,7 +273,7 @@ func (g *Group) apply(e Entry) error {
 func (g *Group) read(ctx context.Context) (int64, error) {
 	for {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		p, err := g.cfg.Log.Read(ctx, g.cfg.View.Applied())
+		p, err := g.cfg.Log.Read(ctx, g.tail.Load())
 		cancel()
 		if err != nil {
 			return 0, err
@@ -269,6 +289,20 @@ func (g *Group) read(ctx context.Context) (int64, error) {
 	}
 }
 
+// readTo brings the view up to the number, which this member has received.
+func (g *Group) readTo(ctx context.Context, last uint64) error {
+	if last <= g.tail.Load() {
+		return nil
+	}
+	if _, err := g.read(ctx); err != nil {
+		return err
+	}
+	if at := g.tail.Load(); last > at {
+		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, last)
+	}
+	return nil
+}
+
 // see takes over what is newer of a state.
 func (g *Group) see(s State) {
 	g.mu.Lock()
@@ -280,7 +314,7 @@ func (g *Group) see(s State) {
 			// A release too: it may be of an owner of which this member has received nothing.
 			g.shard.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
 		}
-		if g.caughtUp && g.cfg.View.Applied() >= g.state.Last {
+		if g.caughtUp && g.tail.Load() >= g.state.Last {
 			g.current = g.headChanged
 		}
 	}
@@ -340,14 +374,8 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	}
 	g.see(s)
 	g.headChanged = g.cfg.Clock()
-	if s.Last > g.cfg.View.Applied() {
-		// The entry may be on its way to the updates.
-		if _, err := g.read(ctx); err != nil {
-			return 0, claim{}, err
-		}
-		if at := g.cfg.View.Applied(); s.Last > at {
-			return 0, claim{}, fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
-		}
+	if err := g.readTo(ctx, s.Last); err != nil {
+		return 0, claim{}, err
 	}
 	g.mu.Lock()
 	g.caughtUp = true
@@ -358,16 +386,14 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 		select {
 		case <-ctx.Done():
 			return 0, claim{}, ctx.Err()
-		case u, ok := <-updates:
+		case s, ok := <-updates:
 			if !ok {
 				return 0, claim{}, errors.New("replica: the log ended to send changes")
 			}
-			for _, e := range u.Entries {
-				if err := g.apply(e); err != nil {
-					return 0, claim{}, err
-				}
+			if err := g.readTo(ctx, s.Last); err != nil {
+				return 0, claim{}, err
 			}
-			g.see(u.State)
+			g.see(s)
 			if g.pending.id != "" && g.state.Owner.Claim == g.pending.id {
 				return g.won(ctx, g.state.Epoch) // its answer was lost
 			}

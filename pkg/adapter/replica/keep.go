@@ -74,6 +74,8 @@ func (g *Group) recount() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.newest, g.before, g.counted = newest{}, g.cfg.View.Applied(), false
+	g.parts.batch = nil
+	g.tail.Store(g.before)
 }
 
 // countOlder counts what the log had when recount was called.

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrFenced is returned where the log has another owner, or another head, than the caller
-// thought: nothing was changed. Any other error of a change means that its outcome is unknown.
+// thought: nothing was changed. Any other error of a change, but ErrTooLarge, means that its outcome is unknown.
 var ErrFenced = errors.New("replica: another member owns the shard")
 
 // ErrGap is returned where the log does not have the next entry of a view any more.
@@ -52,19 +52,14 @@ type Page struct {
 	Revision int64 // where to follow the log from, if there is no more
 }
 
-// Update is a change of the log: entries in order, then the newest state.
-type Update struct {
-	Entries []Entry
-	State   State // what did not change is zero
-}
-
 // Log is the log of one shard, as one member reaches it. It is safe for concurrent use.
 // A change that has returned is part of what this member reads from then on. wall is the
 // shard's clock, which the head shows.
 type Log interface {
 	// Append adds an entry if the epoch is the current one and there is no entry with that
 	// number. It may be repeated with the same arguments. added is false if an earlier
-	// attempt has added it: that says nothing about when.
+	// attempt has added it: that says nothing about when. Its error is ErrTooLarge for an entry
+	// that it will never take; it takes MaxEntry.
 	Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (added bool, err error)
 	// Renew moves the head if the epoch is the current one.
 	Renew(ctx context.Context, epoch int64, last uint64, wall time.Time) error
@@ -78,9 +73,10 @@ type Log interface {
 	Read(ctx context.Context, after uint64) (Page, error)
 	// State returns the state as this member has it.
 	State(ctx context.Context) (State, error)
-	// Follow sends what has changed behind the revision, until ctx ends. The channel is closed
-	// then, and when the log cannot be followed any more.
-	Follow(ctx context.Context, revision int64) <-chan Update
+	// Follow sends the newest state when it has changed behind the revision, until ctx ends. What
+	// did not change may be zero; several changes may come as one. The entries are read. The
+	// channel is closed then, and when the log cannot be followed any more.
+	Follow(ctx context.Context, revision int64) <-chan State
 
 	// Mark records that the member has its view on disk up to the number. Marks returns the
 	// marks of all members that have one.
@@ -98,9 +94,10 @@ type Log interface {
 type View interface {
 	// Applied is the number of the last entry that was applied.
 	Applied() uint64
-	// Apply applies the entry behind Applied. Its error is ErrLevel where a newer program
-	// can: nothing was applied.
-	Apply(seq uint64, data []byte) error
+	// Apply applies the batch whose last part is the entry. The entries between Applied and this
+	// one have nothing else to apply. Its error is ErrLevel where a newer program can: nothing
+	// was applied.
+	Apply(seq uint64, batch []byte) error
 	// Flush returns once everything that was applied before is on disk.
 	Flush() error
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 const (
 	silence = 600 * time.Millisecond
 	keep    = 4000             // bytes: a member that is away for a while needs a copy
+	largest = 60               // bytes of an entry: some batches have many parts
 	unsaved = 40               // entries that a view takes while its disk is full
 	newer   = 20 * time.Second // after which a process is of a newer program
 )
@@ -57,7 +59,7 @@ func (d *disk) set(hangs, full time.Time) {
 // view is the state of a member's process: what is applied, and what of it is on disk.
 type view struct {
 	mu      sync.Mutex
-	applied []string
+	applied []string // by entry; a part that is not the last one of its batch has nothing
 	saved   int
 	disk    *disk
 	check   func(seq uint64, data string)
@@ -74,12 +76,13 @@ func (v *view) Apply(seq uint64, data []byte) error {
 	v.check(seq, string(data))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if seq != uint64(len(v.applied))+1 {
+	if seq <= uint64(len(v.applied)) {
 		return fmt.Errorf("entry %d behind %d", seq, len(v.applied))
 	}
 	if v.disk.isFull() && len(v.applied)-v.saved >= unsaved {
 		return errFull
 	}
+	v.applied = append(v.applied, make([]string, int(seq)-1-len(v.applied))...)
 	v.applied = append(v.applied, string(data))
 	return nil
 }
@@ -226,6 +229,7 @@ func (w *world) start(m *member) {
 		Copy:   func(context.Context) error { return w.copyTo(m, view) },
 		Own:    func(ctx context.Context, t *replica.Tenure) { w.own(ctx, m, t) },
 	}
+	cfg.LimitEntries(largest)
 	if w.testFaults != nil {
 		w.testFaults(&cfg)
 	}
@@ -292,6 +296,9 @@ func (w *world) own(ctx context.Context, m *member, t *replica.Tenure) {
 			for n := 0; ctx.Err() == nil && !w.ended(); n++ {
 				level := t.Level()
 				entry := fmt.Sprintf("%d/%s/%d/%d/%d", level, m.name, t.Epoch(), caller, n)
+				if n%20 == 0 {
+					entry += strings.Repeat("/large", 50)
+				}
 				p := promise{made: time.Now(), delay: time.Duration(1+n%20) * 200 * time.Millisecond}
 				p.due = t.Now().Add(p.delay)
 				err := t.Append([]byte(entry))
@@ -490,8 +497,12 @@ func (w *world) settle() {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	batches, err := replica.Batches(w.log.Entries(), w.log.Last())
+	if err != nil {
+		w.problem("%v", err)
+	}
 	in := map[string]int{}
-	for _, data := range w.log.Entries() {
+	for _, data := range batches {
 		in[data]++
 	}
 	for _, m := range w.members {
@@ -564,6 +575,7 @@ func TestGroup_SabotageIsFound(t *testing.T) {
 		"a lease beyond the release":    {rough, (*replica.Config).BreakRelease},
 		"a claim that ignores the head": {lenient, nil},
 		"a clock that is not held back": {rough, (*replica.Config).BreakClock},
+		"parts of two owners' batches":  {rough, (*replica.Config).BreakParts},
 		"a trim before a flush":         {rough, (*replica.Config).BreakMark},
 		"a flush without an fsync":      {rough, func(c *replica.Config) { c.View = forgetful{c.View.(*view)} }},
 	} {

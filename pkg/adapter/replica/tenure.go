@@ -84,34 +84,67 @@ func (t *Tenure) end(why error) {
 // may fail at once.
 const againAfter = time.Millisecond
 
-// Append adds the entry to the log and applies it to the view. Its error is [ErrNotOwner],
-// or [ErrUnknown].
-func (t *Tenure) Append(data []byte) error {
+// Append adds the batch to the log and applies it to the view. Its error is [ErrNotOwner], [ErrTooLarge], or
+// [ErrUnknown].
+func (t *Tenure) Append(batch []byte) error {
+	if len(batch) > MaxBatch {
+		return fmt.Errorf("%w: it has %d bytes, and %d are the most", ErrTooLarge, len(batch), MaxBatch)
+	}
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
+	g := t.g
+	for rest, kind := batch, byte(firstPart); ; kind = 0 {
+		part := rest[:min(len(rest), g.cfg.testFaults.entry-headBytes)]
+		if rest = rest[len(part):]; len(rest) == 0 {
+			kind |= lastPart
+		}
+		seq := g.tail.Load() + 1
+		entry := seal(seq, kind, part)
+		err := t.appendEntry(seq, entry)
+		if kind&lastPart == 0 && errors.Is(err, ErrUnknown) {
+			return ErrNotOwner // without its last part the batch does not count
+		}
+		if err != nil {
+			return err
+		}
+		g.tail.Store(seq)
+		g.count(seq, len(entry))
+		if kind&lastPart == 0 {
+			continue
+		}
+		if err := g.cfg.View.Apply(seq, batch); err != nil {
+			err = fmt.Errorf("%w: %d: %w", errView, seq, err)
+			t.fatal.Store(&err)
+			t.end(err)
+			return errors.Join(ErrUnknown, err)
+		}
+		return nil
+	}
+}
+
+// appendEntry adds an entry to the log.
+func (t *Tenure) appendEntry(seq uint64, entry []byte) error {
 	if t.ended.Load() {
 		return ErrNotOwner
 	}
 	cfg := &t.g.cfg
-	seq := cfg.View.Applied() + 1
+	unknown := false // the outcome of an earlier attempt
 	for begun := cfg.Clock(); ; {
 		sent := cfg.Clock()
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
-		added, err := cfg.Log.Append(ctx, t.epoch, seq, data, t.Now())
+		added, err := cfg.Log.Append(ctx, t.epoch, seq, entry, t.Now())
 		cancel()
 		switch {
 		case err == nil:
-			if err := cfg.View.Apply(seq, data); err != nil {
-				err = fmt.Errorf("%w: %d: %w", errView, seq, err)
-				t.fatal.Store(&err)
-				t.end(err)
-				return errors.Join(ErrUnknown, err)
-			}
-			t.g.count(seq, len(data))
 			if added {
 				t.extend(sent)
 			}
 			return nil
+		case errors.Is(err, ErrTooLarge): // the lease is as good as before
+			return err
+		case errors.Is(err, ErrFenced) && unknown: // the entry may have been added, and trimmed since
+			t.end(err)
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		case errors.Is(err, ErrFenced):
 			t.end(err)
 			return ErrNotOwner
@@ -119,6 +152,7 @@ func (t *Tenure) Append(data []byte) error {
 			t.end(err)
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
+		unknown = true
 		<-time.After(againAfter)
 	}
 }
@@ -134,7 +168,7 @@ func (t *Tenure) renew() {
 	sent := cfg.Clock()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	switch err := cfg.Log.Renew(ctx, t.epoch, cfg.View.Applied(), t.Now()); {
+	switch err := cfg.Log.Renew(ctx, t.epoch, t.g.tail.Load(), t.Now()); {
 	case err == nil:
 		t.extend(sent)
 	case errors.Is(err, ErrFenced):

@@ -22,10 +22,13 @@ var ErrNotOwner = errors.New("store: another adapter owns it now")
 // ErrUnknown is returned where a change may have been made, or may still be: only the log has the answer.
 var ErrUnknown = errors.New("store: whether the change was made is unknown")
 
+// ErrTooLarge is returned for a change that is too large for the log: nothing was changed.
+var ErrTooLarge = errors.New("store: the change is too large")
+
 // Log takes the changes of a store over a view.
 type Log interface {
 	// Append returns once the batch is on the disks of a majority, and the view has it. Its
-	// error is ErrNotOwner, or ErrUnknown.
+	// error is ErrNotOwner, ErrTooLarge, or ErrUnknown.
 	Append(batch []byte) error
 	// Valid reports that no other member can have changed the store.
 	Valid() bool
@@ -181,11 +184,11 @@ func (db *DB) takeLevel() (int64, error) {
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
 
-// Apply puts an entry of the log in force, with its number.
+// Apply puts the batch that ends with this entry of the log in force, with the entry's number.
 func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if at := v.applied.Load(); seq != at+1 {
+	if at := v.applied.Load(); seq <= at {
 		return fmt.Errorf("store: entry %d of the log cannot follow %d", seq, at)
 	}
 	if len(batch) < 8 {
@@ -380,7 +383,7 @@ func (db *DB) closeView() error {
 	return nil
 }
 
-// maxGroup is the bytes up to which batches are merged.
+// maxGroup is the bytes up to which batches are merged. A larger one stays alone.
 const maxGroup = 512 << 10
 
 // grouped merges the batches that wait while an append is under way: the log takes many
@@ -441,7 +444,7 @@ func (g *grouped) run() {
 		for err == nil && !first.seal && merged.Len() < maxGroup {
 			select {
 			case s := <-g.waiting:
-				if s.seal {
+				if s.seal || merged.Len()+s.batch.Len() > maxGroup {
 					next = s
 					break gather
 				}

@@ -8,22 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// Log is the log of one shard. Below its prefix:
+// Log is the log of one shard, n:
 //
-//	h       the head: epoch, number of the newest entry, the shard's clock, 8 bytes each
-//	l<seq>  an entry: the epoch, 8 bytes, and its data
-//	o       the owner, as JSON; its revision is the epoch
-//	f/<m>   what the view of member m has on disk
-//	v/<m>   the level of entries that member m understands, decimal
+//	s<n>/h       the head: epoch, number of the newest entry, the shard's clock, 8 bytes each
+//	s<n>/o       the owner, as JSON; its revision is the epoch
+//	l<n>/<seq>   an entry: the epoch, 8 bytes, and its data
+//	f<n>/<m>     what the view of member m has on disk
+//	v<n>/<m>     the level of entries that member m understands, decimal
 type Log struct {
 	s                        *Server
 	prefix                   string
@@ -35,9 +35,9 @@ var _ replica.Log = (*Log)(nil)
 
 // Shard returns the log of a shard.
 func (s *Server) Shard(n int) *Log {
-	p := "s" + strconv.Itoa(n) + "/"
-	// Marks have another prefix: they concern only who trims.
-	return &Log{s: s, prefix: p, head: p + "h", entry: p + "l", owner: p + "o", mark: "f" + strconv.Itoa(n) + "/", level: "v" + strconv.Itoa(n) + "/"}
+	of := strconv.Itoa(n) + "/"
+	p := "s" + of
+	return &Log{s: s, prefix: p, head: p + "h", owner: p + "o", entry: "l" + of, mark: "f" + of, level: "v" + of}
 }
 
 func (l *Log) entryKey(seq uint64) string {
@@ -79,6 +79,9 @@ func (l *Log) Append(ctx context.Context, epoch int64, seq uint64, data []byte, 
 		If(l.mine(epoch), clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpPut(key, string(own)+string(data)), clientv3.OpPut(l.head, headValue(epoch, seq, wall))).
 		Else(clientv3.OpGet(key)).Commit()
+	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
+		err = errors.Join(replica.ErrTooLarge, err)
+	}
 	if err != nil {
 		return false, fmt.Errorf("etcdlog: appending: %w", err)
 	}
@@ -141,8 +144,8 @@ func (l *Log) Release(ctx context.Context, epoch int64, next replica.Owner, wall
 		Then(clientv3.OpPut(l.owner, string(value)), clientv3.OpPut(l.head, headValue(0, head.Last, wall))).Commit())
 }
 
-// pageEntries bounds the entries of a page.
-const pageEntries = 32
+// pageEntries bounds the entries of a page, which is in memory twice.
+const pageEntries = 16
 
 // Read implements replica.Log. It reads what this member has, also without a majority.
 func (l *Log) Read(ctx context.Context, after uint64) (replica.Page, error) {
@@ -152,37 +155,31 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Page, error) {
 		return replica.Page{}, fmt.Errorf("etcdlog: reading: %w", err)
 	}
 	p := replica.Page{More: r.More, Revision: r.Header.Revision}
-	var u replica.Update
 	for _, kv := range r.Kvs {
-		if err := l.take(&u, kv); err != nil {
-			return replica.Page{}, err
+		if len(kv.Key) != len(l.entry)+8 || len(kv.Value) < 8 {
+			return replica.Page{}, errFormat
 		}
+		p.Entries = append(p.Entries, replica.Entry{Seq: binary.BigEndian.Uint64(kv.Key[len(l.entry):]), Data: kv.Value[8:]})
 	}
-	p.Entries = u.Entries
 	return p, nil
 }
 
 var errFormat = errors.New("etcdlog: a value is not of this format")
 
-// take adds a key to what has changed.
-func (l *Log) take(u *replica.Update, kv *mvccpb.KeyValue) error {
-	switch k := string(kv.Key); {
-	case k == l.head:
+// take adds a key to the state.
+func (l *Log) take(s *replica.State, kv *mvccpb.KeyValue) error {
+	switch string(kv.Key) {
+	case l.head:
 		if len(kv.Value) != 24 {
 			return errFormat
 		}
-		u.State.Head, u.State.Last = kv.ModRevision, binary.BigEndian.Uint64(kv.Value[8:])
-		u.State.Wall = time.Unix(0, int64(binary.BigEndian.Uint64(kv.Value[16:])))
-	case k == l.owner:
-		u.State.Epoch, u.State.Owner = kv.ModRevision, replica.Owner{}
-		if err := json.Unmarshal(kv.Value, &u.State.Owner); err != nil {
+		s.Head, s.Last = kv.ModRevision, binary.BigEndian.Uint64(kv.Value[8:])
+		s.Wall = time.Unix(0, int64(binary.BigEndian.Uint64(kv.Value[16:])))
+	case l.owner:
+		s.Epoch, s.Owner = kv.ModRevision, replica.Owner{}
+		if err := json.Unmarshal(kv.Value, &s.Owner); err != nil {
 			return fmt.Errorf("%w: %w", errFormat, err)
 		}
-	case strings.HasPrefix(k, l.entry):
-		if len(k) != len(l.entry)+8 || len(kv.Value) < 8 {
-			return errFormat
-		}
-		u.Entries = append(u.Entries, replica.Entry{Seq: binary.BigEndian.Uint64(kv.Key[len(l.entry):]), Data: kv.Value[8:]})
 	}
 	return nil
 }
@@ -193,48 +190,58 @@ func (l *Log) State(ctx context.Context) (replica.State, error) {
 	if err != nil {
 		return replica.State{}, fmt.Errorf("etcdlog: reading the head: %w", err)
 	}
-	var u replica.Update
+	var s replica.State
 	for _, x := range r.Responses {
 		for _, kv := range x.GetResponseRange().Kvs {
-			if err := l.take(&u, kv); err != nil {
+			if err := l.take(&s, kv); err != nil {
 				return replica.State{}, err
 			}
 		}
 	}
-	return u.State, nil
+	return s, nil
 }
 
-// Follow implements replica.Log.
-func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.Update {
-	updates := make(chan replica.Update)
+// Follow implements replica.Log. The client keeps what was not taken from its watch, without a bound. So the watch is
+// of the head and the owner alone, and is read also while the caller takes no state.
+func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.State {
+	states := make(chan replica.State)
 	go func() {
-		defer close(updates)
-		for r := range l.s.client.Watch(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
-			if err := r.Err(); err != nil {
-				l.s.opts.Log.Warn("the log cannot be followed", "error", err)
-				return
+		defer close(states)
+		changes := l.s.client.Watch(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+		var newest replica.State
+		for {
+			var send chan<- replica.State
+			if newest != (replica.State{}) {
+				send = states
 			}
-			var u replica.Update
-			for _, e := range r.Events {
-				if e.Type != mvccpb.PUT {
-					continue
+			select {
+			case send <- newest:
+				newest = replica.State{}
+			case r, ok := <-changes:
+				if !ok {
+					return
 				}
-				if err := l.take(&u, e.Kv); err != nil {
-					l.s.opts.Log.Error("the log cannot be followed", "error", err)
+				if err := l.takeAll(&newest, &r); err != nil {
+					l.s.opts.Log.Warn("the log cannot be followed", "error", err)
 					return
 				}
 			}
-			if len(u.Entries) == 0 && u.State == (replica.State{}) {
-				continue
-			}
-			select {
-			case updates <- u:
-			case <-ctx.Done():
-				return
-			}
 		}
 	}()
-	return updates
+	return states
+}
+
+// takeAll adds changes to the state.
+func (l *Log) takeAll(s *replica.State, changes *clientv3.WatchResponse) error {
+	if err := changes.Err(); err != nil {
+		return err
+	}
+	for _, e := range changes.Events {
+		if err := l.take(s, e.Kv); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Mark implements replica.Log.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/client/pkg/v3/logutil"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,16 +36,25 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// The settings of etcd. Entries of the log are counted, not measured: with etcd's defaults
-// of 10,000 and 5,000 large entries would take gigabytes.
+// The settings of etcd. It counts the entries that it keeps in memory, and that a start reads again: some snapshotCount
+// and catchUp of at most replica.MaxEntry. A snapshot takes as long as a few appends.
 const (
 	heartbeatMs   = 50
 	electionMs    = 500
-	snapshotCount = 2000
+	snapshotCount = 100
 	catchUp       = 100
-	quotaBytes    = 4 << 30
-	maxRequest    = 16 << 20
+	maxRequest    = 2 * replica.MaxEntry
+	// commitEvery is how often etcd writes its file; until then the write-ahead log has what is new. With etcd's 0.1 s a
+	// member that does nothing writes 200 KB/s.
+	commitEvery = time.Second
+	// walBytes is the size of the files of the write-ahead log, of which walFiles are kept, and what a start would read.
+	walBytes = 16 << 20
+	walFiles = 2
+	// purgeEvery is how often the others are removed. etcd does so each 30 s, in which a log grows by a gigabyte.
+	purgeEvery = time.Second
 )
+
+func init() { wal.SegmentSizeBytes = walBytes } // it has no other setting
 
 // Options are what a Server needs: group.LogOptions, which converts to them.
 type Options struct {
@@ -123,9 +133,12 @@ func Start(o Options) (*Server, error) {
 		defer close(s.served)
 		s.peers.Serve()
 	}()
+	purged := fileutil.PurgeFile(zap.NewNop(), filepath.Join(cfg.Dir, "member", "wal"), "wal", walFiles, purgeEvery, server.Server.StoppingNotify())
 	go func() {
 		defer func() { _ = os.RemoveAll(sockets) }() // it is empty by then, or a socket is left
 		select {
+		case err := <-purged:
+			o.Stopped(fmt.Errorf("etcdlog: removing old files of the log: %w", err))
 		case err := <-server.Err():
 			o.Stopped(fmt.Errorf("etcdlog: etcd has ended: %w", err))
 		case <-server.Server.StopNotify():
@@ -170,9 +183,10 @@ func (o *Options) config() (*embed.Config, error) {
 	}
 	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
-	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
-	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
-	cfg.CompactionSleepInterval = time.Millisecond
+	cfg.MaxWalFiles, cfg.MaxSnapFiles = 0, 2 // 0: purged does it
+	// Without a quota: once etcd's is used up, it refuses renewals, claims and trims too. The owner bounds the log instead.
+	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = -1, maxRequest
+	cfg.CompactionSleepInterval, cfg.BackendBatchInterval = time.Millisecond, commitEvery
 	return cfg, nil
 }
 
@@ -443,8 +457,8 @@ const (
 	tidyBytes = 256 << 20
 )
 
-// Tidy keeps etcd's file small and its alarm off until ctx ends. owns: this member owns the
-// shard, and must not stop for a defragmentation unless space is short.
+// Tidy keeps etcd's file small until ctx ends. A defragmentation stops what etcd applies for seconds. So neither the
+// member that owns the shard makes one, nor the one that leads the log.
 func (s *Server) Tidy(ctx context.Context, owns func() bool) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
@@ -454,29 +468,11 @@ func (s *Server) Tidy(ctx context.Context, owns func() bool) {
 			return
 		case <-tick.C:
 		}
-		size, used := s.DBSize()
-		short := size > quotaBytes/2
-		if size > tidyBytes && used < size/4 && (!owns() || short) {
-			if err := s.etcd.Server.Backend().Defrag(); err != nil {
-				s.opts.Log.Warn("etcd's file could not be defragmented", "error", err)
-			}
-		}
-		s.disarm(ctx)
-	}
-}
-
-// disarm ends the quota alarm once there is space: etcd never does, and takes no change until then.
-func (s *Server) disarm(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	for _, a := range s.etcd.Server.Alarms() {
-		s.opts.Log.Error("the log has no space", "member", a.MemberID, "alarm", a.Alarm)
-		size, _ := s.DBSize()
-		if a.Alarm != etcdserverpb.AlarmType_NOSPACE || size > quotaBytes*3/4 {
+		if size, used := s.DBSize(); size < tidyBytes || used > size/4 || owns() || s.Leads() {
 			continue
 		}
-		if _, err := s.etcd.Server.Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
-			s.opts.Log.Warn("the alarm of the log could not be ended", "error", err)
+		if err := s.etcd.Server.Backend().Defrag(); err != nil {
+			s.opts.Log.Warn("etcd's file could not be defragmented", "error", err)
 		}
 	}
 }

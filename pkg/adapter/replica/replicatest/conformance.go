@@ -14,6 +14,7 @@ import (
 func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 	for name, try := range map[string]func(t *testing.T, c conformance){
 		"an entry is added once":                  addedOnce,
+		"an entry too large is refused for good":  tooLarge,
 		"a deposed owner changes nothing":         fenced,
 		"a claim needs the newest head":           claimSeesHead,
 		"entries are read and followed in order":  followed,
@@ -84,6 +85,14 @@ func addedOnce(t *testing.T, c conformance) {
 	}
 }
 
+func tooLarge(t *testing.T, c conformance) {
+	epoch := c.claim(c.a, "a")
+	if _, err := c.a.Append(c.ctx, epoch, 1, make([]byte, 4*replica.MaxEntry), wall); !errors.Is(err, replica.ErrTooLarge) {
+		t.Fatal(err)
+	}
+	c.append(c.a, epoch, 1, string(make([]byte, replica.MaxEntry)))
+}
+
 func fenced(t *testing.T, c conformance) {
 	old := c.claim(c.a, "a")
 	c.append(c.a, old, 1, "x")
@@ -123,31 +132,28 @@ func followed(t *testing.T, c conformance) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	at, got := uint64(0), ""
-	p, err := c.b.Read(ctx, at)
-	for ; err == nil; p, err = c.b.Read(ctx, at) {
-		for _, e := range p.Entries {
-			at, got = e.Seq, got+string(e.Data)
-		}
-		if !p.More {
-			break
+	read := func() int64 {
+		for {
+			p, err := c.b.Read(ctx, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range p.Entries {
+				if e.Seq != at+1 {
+					t.Fatalf("entry %d behind %d", e.Seq, at)
+				}
+				at, got = e.Seq, got+string(e.Data)
+			}
+			if !p.More {
+				return p.Revision
+			}
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	updates := c.b.Follow(ctx, p.Revision)
+	states := c.b.Follow(ctx, read())
 	c.append(c.a, epoch, 6, "f")
-	for u := range updates {
-		for _, e := range u.Entries {
-			if e.Seq != at+1 {
-				t.Fatalf("entry %d behind %d", e.Seq, at)
-			}
-			at, got = e.Seq, got+string(e.Data)
-		}
-		if at == 6 {
-			if u.State.Last != 6 || u.State.Head == 0 {
-				t.Fatal(u.State)
-			}
+	for s := range states {
+		if s.Last == 6 && s.Head > 0 {
+			read()
 			break
 		}
 	}

@@ -52,7 +52,7 @@ type stored struct {
 
 type change struct {
 	rev    int64
-	update replica.Update
+	update replica.State
 	state  replica.State // after it
 }
 
@@ -74,6 +74,16 @@ func (m *Memory) Entries() map[uint64]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.all)
+}
+
+// Damage changes a byte of an entry.
+func (m *Memory) Damage(seq uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[seq]
+	e.data = slices.Clone(e.data)
+	e.data[len(e.data)-1]++
+	m.entries[seq] = e
 }
 
 // Last is the number of the newest entry.
@@ -194,12 +204,12 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // put notes a change. The log is locked.
-func (m *Memory) put(u replica.Update) {
+func (m *Memory) put(u replica.State) {
 	var before replica.State
 	if n := len(m.history); n > 0 {
 		before = m.history[n-1].state
 	}
-	m.history = append(m.history, change{m.rev, u, merge(before, u.State)})
+	m.history = append(m.history, change{m.rev, u, merge(before, u)})
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
@@ -211,6 +221,9 @@ func (m *Memory) upTo(revision int64) int {
 
 // Append implements replica.Log.
 func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (bool, error) {
+	if len(data) > replica.MaxEntry {
+		return false, replica.ErrTooLarge
+	}
 	data = slices.Clone(data)
 	m := l.m
 	result, err := l.change(ctx, func() (int64, error) {
@@ -227,7 +240,7 @@ func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byt
 		m.entries[seq] = stored{m.rev, epoch, data}
 		m.last, m.all[seq], m.epochs[seq] = max(m.last, seq), string(data), epoch
 		m.state.Head, m.state.Last, m.state.Wall = m.rev, seq, wall
-		m.put(replica.Update{Entries: []replica.Entry{{Seq: seq, Data: data}}, State: replica.State{Head: m.rev, Last: seq, Wall: wall}})
+		m.put(replica.State{Head: m.rev, Last: seq, Wall: wall})
 		return 1, nil
 	})
 	return result == 1 && err == nil, err
@@ -242,7 +255,7 @@ func (l *Member) Renew(ctx context.Context, epoch int64, last uint64, wall time.
 		}
 		m.rev++
 		m.state.Head, m.state.Wall = m.rev, wall
-		m.put(replica.Update{State: replica.State{Head: m.rev, Last: last, Wall: wall}})
+		m.put(replica.State{Head: m.rev, Last: last, Wall: wall})
 		return 0, nil
 	})
 	return err
@@ -257,7 +270,7 @@ func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Own
 		}
 		m.rev++
 		m.state.Epoch, m.state.Head, m.state.Owner, m.state.Wall = m.rev, m.rev, next, wall
-		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall}})
+		m.put(replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall})
 		return m.rev, nil
 	})
 }
@@ -271,7 +284,7 @@ func (l *Member) Release(ctx context.Context, epoch int64, next replica.Owner, w
 		}
 		m.rev++
 		m.state.Epoch, m.state.Head, m.state.Owner, m.state.Wall = m.rev, m.rev, next, wall
-		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall}})
+		m.put(replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall})
 		return 0, nil
 	})
 	return err
@@ -319,8 +332,8 @@ func merge(s, u replica.State) replica.State {
 }
 
 // Follow implements replica.Log.
-func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.Update {
-	m, updates := l.m, make(chan replica.Update)
+func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.State {
+	m, updates := l.m, make(chan replica.State)
 	go func() {
 		defer close(updates)
 		for {
