@@ -199,7 +199,7 @@ func TestMain_ErrorsHaveAStatus(t *testing.T) {
 		{"inspect USED", "in use", 3},
 		{"verify USED", "in use", 3},
 		{"inspect DIR/none", "adapter inspect: store: opening", 3},
-		{"verify DIR/none", "adapter verify: store: opening", 3},
+		{"verify DIR/none", "adapter verify: store: verifying", 3},
 	} {
 		code, out, errs := run(strings.Fields(strings.NewReplacer("DIR", dir, "USED", used).Replace(tt.args))...)
 		if code != tt.code || out != "" || !strings.Contains(errs, tt.says) {

@@ -196,3 +196,37 @@ func checkImage(t *testing.T, i int, image image, states []storetest.State) {
 	}
 	mustVerify(t, image.fs, "data")
 }
+
+// After a power loss while the store is made, the directory opens: its marker is not there
+// before the manifest that it names.
+func TestOpen_PowerLossWhileMade(t *testing.T) {
+	t.Parallel()
+	r := storetest.Seed(t)
+	var images []image
+	stores := 40
+	if testing.Short() {
+		stores = 10
+	}
+	for range stores {
+		mem := vfs.NewCrashableMem()
+		var mu sync.Mutex
+		taken := rand.New(rand.NewPCG(r.Uint64(), 0))
+		hook := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			images = append(images, image{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: taken}), 0, name})
+		}
+		if err := mustOpen(t, syncFS{mem, hook}, "data").Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, image := range images {
+		db, err := store.Open(store.Options{Dir: "data", FS: image.fs})
+		if err != nil {
+			t.Fatalf("image %d, at fsync of %s: %v", i, image.at, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -115,27 +115,32 @@ func (db *DB) open(o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	u, _ := usage(fs, o.Dir)
-	db.space.init(&o, fs, u)
-	db.full = newFullFS(fs, o.Dir, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
-	po := db.pebble(&o, db.full, u.TotalBytes)
-	po.Lock = lock
-	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
-	damage := lastLog(fs, o.Dir)
-	db.db, err = pebble.Open(o.Dir, po)
-	if err != nil && !o.ReadOnly && neverOpened(fs, o.Dir) {
-		db.log.Warn("the power was lost while the store was being made: it is made again", "dir", o.Dir, "error", err)
-		if err = removeUnfinished(fs, o.Dir); err == nil {
-			db.db, err = pebble.Open(o.Dir, po)
-		}
+	synced, err := openSynced(fs, o.Dir)
+	if err == nil && !o.lenient {
+		err = synced.refuse()
+	}
+	if err == nil && !o.ReadOnly {
+		err = synced.begin()
 	}
 	if err != nil {
 		return err
 	}
-	db.full.opened.Store(true)
-	if damage != "" {
-		db.corruptAt(damage, errLog)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, synced.close())
+		}
+	}()
+	u, _ := usage(fs, o.Dir)
+	db.space.init(&o, fs, u)
+	db.full = newFullFS(fs, o.Dir, synced, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
+	po := db.pebble(&o, db.full, u.TotalBytes)
+	po.Lock = lock
+	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
+	db.db, err = pebble.Open(o.Dir, po)
+	if err != nil {
+		return err
 	}
+	db.full.opened.Store(true)
 	start := db.start
 	switch {
 	case o.start != nil:
@@ -155,7 +160,7 @@ func (db *DB) open(o Options) (err error) {
 func holdsNothing(fs vfs.FS, dir string) bool {
 	names, err := fs.List(dir)
 	return err == nil && !swapping(fs, dir) && !slices.ContainsFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.") || strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".log")
+		return strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, "marker.") || strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".log")
 	})
 }
 
@@ -174,7 +179,7 @@ func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
 func (db *DB) start(o *Options) error {
 	read := func() error { return db.readMeta(o.ReadOnly) }
 	if o.lenient {
-		read = db.readLenient
+		read = func() error { return db.readLenient(o.partial) }
 	}
 	if err := read(); err != nil {
 		return err
@@ -233,6 +238,7 @@ func (db *DB) Close() error {
 	if p := db.fatal.Load(); p != nil {
 		err = *p
 	}
+	err = errors.Join(err, db.full.synced.close())
 	if db.lock != nil {
 		err = errors.Join(err, db.lock.Close())
 	}

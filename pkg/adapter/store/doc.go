@@ -100,7 +100,8 @@
 // that comes back meanwhile keeps its rows, since they follow from its records.
 // RemoveWatch: one lazy batch, rows of f/ or, if they are many, a range of them, and the row of w/.
 // Open of a new directory: format, id and
-// revision are one batch, and an empty database without them is a new one.
+// revision are one batch, and an empty database without them is a new one. The directory is synced before a
+// marker is made, so that a manifest is there before the marker that names it.
 //
 // # What it assumes of the disk
 //
@@ -148,10 +149,11 @@
 // seen without reading what is below; its index rows are looked for in the background.
 // A table whose index cannot be read is one bad block; Verify and Repair read
 // the others as if it were empty, so that entries may be as they were before it.
-// A log is damaged where a chunk behind a bad one proves that the bad one was on
-// stable storage: the engine searches for such chunks in the 32 KiB blocks behind and
-// refuses to start, Open looks in the same block and counts a corrupt place, Repair
-// cuts the log off. Without such a chunk it is the end after a crash.
+// A log or a manifest that lacks what was on stable storage refuses the start: the file "synced" has
+// the length and the checksum of what was synced of each, and is written after each fsync of them. A line
+// of a file is removed, durably, before the file is, so that no crash leaves a file behind its line. After a
+// power loss the lines may be a second old, or torn: what they lack is not checked. Repair cuts the log off at the
+// damage, and refuses a damaged manifest: without it the order of the tables is not known.
 // A file with a bad block cannot be compacted: Repair writes all that can be read into
 // a new store, and exchanges the files under the names REPAIR-OUT and REPAIR-IN. If it
 // has lost an entry, it inverts every fingerprint, since a mark may be of that entry.

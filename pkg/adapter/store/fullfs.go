@@ -50,10 +50,11 @@ type fullFS struct {
 	stopped chan struct{}
 	once    sync.Once
 	frozen  atomic.Bool
+	synced  *synced // what is on stable storage of logs and manifests
 }
 
-func newFullFS(fs vfs.FS, dir string, lost func(error)) *fullFS {
-	return &fullFS{FS: fs, dir: fs.PathJoin(dir), lost: lost, stopped: make(chan struct{})}
+func newFullFS(fs vfs.FS, dir string, s *synced, lost func(error)) *fullFS {
+	return &fullFS{FS: fs, dir: fs.PathJoin(dir), synced: s, lost: lost, stopped: make(chan struct{})}
 }
 
 // IsFull reports that the error is of a full disk or a used-up quota.
@@ -125,10 +126,17 @@ func (f *fullFS) freeze(err error) {
 // fatal reports that durability depends on the file: a log, a manifest, or the directory.
 // A checkpoint has files of these names too, in a directory of its own.
 func (f *fullFS) fatal(name string) bool {
-	base := f.PathBase(name)
-	file := strings.HasSuffix(base, ".log") || strings.HasPrefix(base, "MANIFEST-")
-	return file && f.PathDir(name) == f.dir || f.PathJoin(name) == f.dir
+	return f.journal(name) || f.PathJoin(name) == f.dir
 }
+
+// journal reports that the file is a log or a manifest of the store.
+func (f *fullFS) journal(name string) bool {
+	base := f.PathBase(name)
+	return (strings.HasSuffix(base, ".log") || strings.HasPrefix(base, manifestPrefix)) && f.PathDir(name) == f.dir
+}
+
+// manifestPrefix begins the names of the engine's lists of tables.
+const manifestPrefix = "MANIFEST-"
 
 func (f *fullFS) table(name string) bool {
 	return strings.HasSuffix(f.PathBase(name), ".sst")
@@ -137,19 +145,50 @@ func (f *fullFS) table(name string) bool {
 // Create implements vfs.FS.
 func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
 	err = f.try(name, func() (err error) {
-		file, err = f.FS.Create(name, c)
+		if strings.HasPrefix(f.PathBase(name), "marker.") && f.PathDir(name) == f.dir {
+			// The manifest that it names must be there before it.
+			if err = f.syncNames(); err != nil {
+				return err
+			}
+		}
+		if err = f.forget(name); err == nil {
+			file, err = f.FS.Create(name, c)
+		}
 		return err
 	})
-	return f.wrap(name, file, err)
+	return f.journaled(name, file, err)
+}
+
+func (f *fullFS) syncNames() error {
+	d, err := f.FS.OpenDir(f.dir)
+	if err != nil {
+		return err
+	}
+	done := f.synced.naming()
+	err = d.Sync()
+	if err == nil {
+		done()
+	}
+	return errors.Join(err, d.Close())
 }
 
 // ReuseForWrite implements vfs.FS.
 func (f *fullFS) ReuseForWrite(oldName, newName string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
 	err = f.try(newName, func() (err error) {
-		file, err = f.FS.ReuseForWrite(oldName, newName, c)
+		if err = f.forget(oldName); err == nil {
+			file, err = f.FS.ReuseForWrite(oldName, newName, c)
+		}
 		return err
 	})
-	return f.wrap(newName, file, err)
+	return f.journaled(newName, file, err)
+}
+
+// forget must be called before a file is removed, or gets another name.
+func (f *fullFS) forget(name string) error {
+	if f.journal(name) {
+		return f.synced.forget(name)
+	}
+	return nil
 }
 
 // OpenDir implements vfs.FS.
@@ -179,6 +218,9 @@ func (f *fullFS) Remove(name string) error {
 	if f.frozen.Load() {
 		return nil
 	}
+	if err := f.forget(name); err != nil {
+		return err
+	}
 	return f.FS.Remove(name)
 }
 
@@ -193,6 +235,15 @@ func (f *fullFS) RemoveAll(name string) error {
 // Unwrap implements vfs.FS.
 func (f *fullFS) Unwrap() vfs.FS { return f.FS }
 
+// journaled is wrap of a file that is written from its beginning.
+func (f *fullFS) journaled(name string, file vfs.File, err error) (vfs.File, error) {
+	file, err = f.wrap(name, file, err)
+	if full, ok := file.(*fullFile); ok && f.journal(name) && !f.frozen.Load() {
+		full.synced = f.synced.created(name)
+	}
+	return file, err
+}
+
 func (f *fullFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
 	if err == nil && file == nil { // the disk is frozen: a file that exists in memory only
 		file, err = vfs.NewMem().Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
@@ -205,8 +256,9 @@ func (f *fullFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
 
 type fullFile struct {
 	vfs.File
-	fs   *fullFS
-	name string
+	fs     *fullFS
+	name   string
+	synced *syncedFile // of a log or a manifest
 }
 
 // Write implements io.Writer. A flush or a compaction lets other goroutines go first, as
@@ -215,7 +267,11 @@ func (f *fullFile) Write(p []byte) (int, error) {
 	if f.fs.table(f.name) {
 		runtime.Gosched()
 	}
-	return f.write(p, func(done int) (int, error) { return f.File.Write(p[done:]) })
+	n, err := f.write(p, func(done int) (int, error) { return f.File.Write(p[done:]) })
+	if f.synced != nil && err == nil {
+		f.fs.synced.wrote(f.synced, p)
+	}
+	return n, err
 }
 
 // WriteAt implements io.WriterAt.
@@ -249,7 +305,17 @@ func (f *fullFile) sync(do func() error) error {
 	if f.fs.frozen.Load() {
 		return nil
 	}
+	done := func() {}
+	switch {
+	case f.synced != nil:
+		done = f.fs.synced.syncing(f.synced)
+	case f.fs.PathJoin(f.name) == f.fs.dir:
+		done = f.fs.synced.naming()
+	}
 	err := do()
+	if err == nil && !f.fs.frozen.Load() {
+		done()
+	}
 	if IsFull(err) && f.fs.table(f.name) {
 		f.fs.giveUp()
 	}

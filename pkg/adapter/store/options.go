@@ -34,6 +34,7 @@ type Options struct {
 
 	lock    *pebble.Lock // that is held already
 	lenient bool         // open also what cannot be read in parts
+	partial bool         // some tables are empty that should not be
 	// replicated: the replicated log takes the place of the engine's.
 	replicated bool
 	start      func(*DB) error // of a migration: in the place of a start

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -48,13 +50,7 @@ type Repaired struct {
 // repair that is cut off has changed nothing, or is ended by the next Open or Repair.
 func Repair(o Options) (r Repaired, err error) {
 	fs := o.fs()
-	if _, err := fs.Stat(o.Dir); err != nil {
-		return r, fmt.Errorf("store: repairing: %w", err)
-	}
-	if holdsNothing(fs, o.Dir) {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, ErrNothing)
-	}
-	lock, err := lockDirectory(fs, o.Dir)
+	lock, err := lockPresent(fs, o.Dir)
 	if err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
@@ -62,22 +58,30 @@ func Repair(o Options) (r Repaired, err error) {
 	if err := endSwap(fs, o.Dir); err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
-	old, salvaged, gaps, err := openDamaged(o, lock)
+	o.lock = lock
+	d, err := openDamaged(o)
 	if err != nil {
-		return r, err
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
-	if old.view {
-		return r, errors.Join(errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/replication.md"), old.Close())
+	old := d.db
+	switch {
+	case old.view:
+		err = errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/replication.md")
+	case d.manifest != "":
+		err = fmt.Errorf("store: repairing %q: %s", o.Dir, d.manifest)
+	}
+	if err != nil {
+		return r, errors.Join(err, old.Close())
 	}
 	found, err := old.verify()
-	for _, problem := range salvaged {
+	for _, problem := range d.problems {
 		found.problem("%s", problem)
 	}
 	if err != nil || found.Clean() {
 		r.ID, r.Sources, r.Keys, r.DeadLetters = old.id, found.Sources, found.Keys, found.DeadLetters
 		return r, errors.Join(err, old.Close())
 	}
-	r.Needed, r.Problems, r.Gaps = true, found.Problems, gaps
+	r.Needed, r.Problems, r.Gaps = true, found.Problems, d.gaps
 	made := fs.PathJoin(o.Dir, repairDir)
 	if err = fs.RemoveAll(made); err == nil {
 		err = old.copyTo(Options{Dir: made, FS: o.FS, Log: o.Log, Reserve: -1}, &r)
@@ -91,37 +95,66 @@ func Repair(o Options) (r Repaired, err error) {
 	return r, nil
 }
 
-// openDamaged opens what can be read of a directory, to read it, and says what
-// had to be left out for that, and how many gaps that may have made.
-func openDamaged(o Options, lock *pebble.Lock) (db *DB, problems []string, gaps int64, err error) {
+// remains is what can be read of a directory.
+type remains struct {
+	db       *DB
+	problems []string // all that is wrong with files
+	gaps     int64    // problems that may have hidden rows
+	manifest string   // what is wrong with the manifest
+}
+
+// openDamaged opens what can be read of a directory, to read it. Tables that cannot be
+// opened are reported once, rather than for every row that they hide.
+func openDamaged(o Options) (*remains, error) {
 	fs := newSalvage(o.fs())
+	wrong, err := damagedFiles(fs.FS, o.Dir)
+	if err != nil {
+		return nil, err
+	}
 	replaced, err := fs.tables(o.Dir)
-	if err == nil {
-		problems, err = fs.logs(o.Dir)
-	}
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+		return nil, err
 	}
-	o.FS, o.lock, o.ReadOnly, o.lenient = fs, lock, true, true
-	db, err = Open(o)
+	d := &remains{}
+	if d.problems, err = fs.logs(o.Dir, wrong); err != nil {
+		return nil, err
+	}
+	o.FS, o.ReadOnly, o.lenient, o.partial = fs, true, true, len(replaced) > 0
 	var refused string
-	if err != nil {
+	if d.db, err = Open(o); err != nil {
 		refused, fs.options = "the engine refused its file of options: "+firstLine(err.Error()), true
 		var e error
-		if db, e = Open(o); e != nil {
-			return nil, nil, 0, err
+		if d.db, e = Open(o); e != nil {
+			return nil, err
 		}
 	}
-	lost, err := db.lost(replaced)
+	lost, err := d.db.lost(replaced)
 	if err != nil {
-		return nil, nil, 0, errors.Join(err, db.Close())
+		return nil, errors.Join(err, d.db.Close())
 	}
-	problems = append(lost, problems...)
-	gaps = int64(len(problems))
+	d.problems = append(lost, d.problems...)
+	d.gaps = int64(len(d.problems))
 	if refused != "" {
-		problems = append(problems, refused)
+		d.problems = append(d.problems, refused)
 	}
-	return db, problems, gaps, nil
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		if strings.HasPrefix(name, manifestPrefix) {
+			d.manifest = wrong[name] + ", so which tables hold the newest rows is not known: restore a back-up"
+			d.problems = append(d.problems, d.manifest)
+		}
+	}
+	return d, nil
+}
+
+// lockPresent locks a directory that holds something: the lock leaves a file.
+func lockPresent(fs vfs.FS, dir string) (*pebble.Lock, error) {
+	if _, err := fs.Stat(dir); err != nil {
+		return nil, err
+	}
+	if holdsNothing(fs, dir) {
+		return nil, ErrNothing
+	}
+	return lockDirectory(fs, dir)
 }
 
 const (
@@ -350,13 +383,19 @@ func (c *copier) meta() error {
 	return c.made.SetClock(old.clock.at)
 }
 
-// readLenient is readMeta as far as it can be read. What is not there, or of
-// another version, is an error all the same.
-func (db *DB) readLenient() error {
+// readLenient is readMeta as far as it can be read. What is of another version, or not there
+// though the store is not partial, is an error all the same.
+func (db *DB) readLenient(partial bool) error {
 	format, err := db.meta(metaFormat)
 	if err == nil {
-		if format == "" {
+		if format == "" && !partial {
 			return db.readMeta(true)
+		}
+		if format == "" { // it is in a table that cannot be opened
+			format = strconv.Itoa(formatSingle)
+			if hasLog(db.space.fs, db.dir) {
+				format = strconv.Itoa(formatReplicated)
+			}
 		}
 		if err := db.takeFormat(format); err != nil {
 			return err

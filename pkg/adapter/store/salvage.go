@@ -1,17 +1,13 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"math/bits"
+	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -19,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // indexReadable reports that a table has an index that can be read, or is gone.
@@ -136,138 +133,52 @@ func (db *DB) lost(replaced []string) (problems []string, err error) {
 	return problems, err
 }
 
-// logs cuts off what of the logs cannot be read.
-func (f *salvageFS) logs(dir string) (problems []string, err error) {
-	names, err := logNames(f.FS, dir)
-	for i, name := range names {
-		data, good, end, err := readLog(f.FS, dir, name)
-		if err != nil {
-			return nil, err
-		}
-		if end == logWhole || end == logTorn && i == len(names)-1 {
-			continue
-		}
-		file, err := f.show(f.PathJoin(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		_, err = file.Write(data[:good])
-		if err = errors.Join(err, file.Close()); err != nil {
-			return nil, err
-		}
-		problems = append(problems, logProblem(name, good))
-	}
-	return problems, err
-}
-
-func logProblem(name string, good int64) string {
-	return fmt.Sprintf("the log %s cannot be read from byte %d on: changes that are behind it in this log are lost", name, good)
-}
-
-// logNames are the write-ahead logs, oldest first.
-func logNames(fs vfs.FS, dir string) ([]string, error) {
-	names, err := fs.List(dir)
+// logs cuts off what of the logs cannot be read. damaged are the files that lack what was
+// on stable storage.
+func (f *salvageFS) logs(dir string, damaged map[string]string) (problems []string, err error) {
+	logs, err := wal.Scan(wal.Dir{FS: f.FS, Dirname: dir})
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, ".log") })
-	slices.SortFunc(names, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(a) - len(b)
+	there := map[string]bool{}
+	for i, log := range logs {
+		_, path := log.SegmentLocation(0)
+		name := f.PathBase(path)
+		there[name] = true
+		good, end := readLog(log)
+		torn := i == len(logs)-1 && errors.Is(end, record.ErrUnexpectedEOF) // as after a crash
+		if damaged[name] == "" && (torn || errors.Is(end, io.EOF)) {
+			continue
 		}
-		return strings.Compare(a, b)
-	})
-	return names, nil
+		data, err := readFile(f.FS, path, good)
+		if err != nil {
+			return nil, err
+		}
+		file, err := f.show(path)
+		if err != nil {
+			return nil, err
+		}
+		_, err = file.Write(data)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+		problems = append(problems, fmt.Sprintf("the log %s cannot be read from byte %d on: changes that are behind it in this log are lost", name, good))
+	}
+	for _, name := range slices.Sorted(maps.Keys(damaged)) {
+		if strings.HasSuffix(name, ".log") && !there[name] {
+			problems = append(problems, damaged[name]+": its changes are lost")
+		}
+	}
+	return problems, nil
 }
 
-// logEnd returns how a log ends.
-type logEnd int
-
-const (
-	logWhole   logEnd = iota
-	logTorn           // as after a crash: what is missing was never acknowledged
-	logDamaged        // something behind it proves that it was on stable storage
-)
-
-// readLog reads a log, and says up to where its records are whole.
-func readLog(fs vfs.FS, dir, name string) (data []byte, good int64, end logEnd, err error) {
-	number, err := strconv.ParseUint(strings.TrimSuffix(name, ".log"), 10, 32)
-	if err != nil {
-		return nil, 0, logWhole, fmt.Errorf("log %q: %w", name, err)
-	}
-	f, err := fs.Open(fs.PathJoin(dir, name))
-	if err != nil {
-		return nil, 0, logWhole, err
-	}
-	data, err = io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, 0, logWhole, err
-	}
-	var table pebble.SSTableInfo // it has a number of the type that the reader requires
-	setNumber(&table.BackingSSTNum, number)
-	r := record.NewReader(bytes.NewReader(data), table.BackingSSTNum)
+// readLog returns up to where the records of a log are whole, and why they end there.
+func readLog(log wal.LogicalLog) (good int64, end error) {
+	r := log.OpenForRead()
 	for {
-		good = min(r.Offset(), int64(len(data)))
-		one, err := r.Next()
-		if err == nil {
-			_, err = io.Copy(io.Discard, one)
-		}
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, io.EOF):
-			return data, good, logWhole, nil
-		case !errors.Is(err, record.ErrUnexpectedEOF) || wasSynced(data, good, uint32(number)):
-			return data, good, logDamaged, nil
-		}
-		return data, good, logTorn, nil
-	}
-}
-
-var errLog = errors.New("records that were on stable storage cannot be read after this point")
-
-// lastLog returns what is wrong with the last log, "" for nothing. The engine takes
-// damage in its last block for the end after a crash, and says nothing.
-func lastLog(fs vfs.FS, dir string) string {
-	names, err := logNames(fs, dir)
-	if err != nil || len(names) == 0 {
-		return "" // a new directory
-	}
-	name := names[len(names)-1]
-	if _, good, end, err := readLog(fs, dir, name); err == nil && end == logDamaged {
-		return logProblem(name, good)
-	}
-	return ""
-}
-
-func setNumber[N ~uint64](n *N, to uint64) { *n = N(to) }
-
-// logBlock is what chunks of a log do not straddle; logHeader is a chunk's
-// checksum, length, kind, number of the log, and the bytes of it that were on stable
-// storage when it was written.
-const (
-	logBlock  = 32 << 10
-	logHeader = 4 + 2 + 1 + 4 + 8
-)
-
-// wasSynced reports that byte good was on stable storage: a whole chunk behind it, in the same
-// block, was written when the log was synced beyond that byte. The engine searches for
-// such chunks only in the blocks behind.
-func wasSynced(data []byte, good int64, number uint32) bool {
-	block := data[:min(good/logBlock*logBlock+logBlock, int64(len(data)))]
-	for at := good + 1; at+logHeader <= int64(len(block)); at++ {
-		c := block[at:]
-		last := logHeader + int64(binary.LittleEndian.Uint16(c[4:])) // the length has no header
-		if kind := c[6]; kind < 9 || kind > 12 || binary.LittleEndian.Uint32(c[7:]) != number || last > int64(len(c)) {
-			continue
-		}
-		if binary.LittleEndian.Uint64(c[11:]) <= uint64(good)+logHeader {
-			continue
-		}
-		sum := bits.RotateLeft32(crc32.Checksum(c[6:last], crc32.MakeTable(crc32.Castagnoli)), 17) + 0xa282ead8
-		if sum == binary.LittleEndian.Uint32(c) {
-			return true
+		_, at, err := r.NextRecord()
+		if err != nil {
+			return at.Physical, errors.Join(err, r.Close())
 		}
 	}
-	return false
 }

@@ -3,13 +3,14 @@ package store
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // tornIndex is a store with a table that cannot be opened. What the store knows
@@ -112,18 +113,16 @@ func TestDamage_OfAnIndexEndsEveryScan(t *testing.T) {
 	}
 }
 
-// unflushed is a store whose entries are in the log only, as after kill -9.
+// unflushed is a store whose entries are in the log only, as after kill -9: the last records
+// are larger than a block of the log.
 func unflushed(t *testing.T, n int) (fs *vfs.MemFS, log string) {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
-	// The first log of a directory does not say how much of it is on stable storage.
-	if err := open(t, Options{FS: disk}).Close(); err != nil {
-		t.Fatal(err)
-	}
 	db := open(t, Options{FS: disk})
 	for i := range n {
 		e := goldenEntries()["full"]
 		e.Revision = uint64(i + 1)
+		e.Event = &schedule.Event{Type: "t", Data: bytes.Repeat([]byte{byte(i)}, 200+i/(n/2)*100_000)}
 		c, err := db.Apply(false, Change{Source: "s", Key: fmt.Sprintf("k%04d", i), New: e})
 		if err != nil {
 			t.Fatal(err)
@@ -132,45 +131,47 @@ func unflushed(t *testing.T, n int) (fs *vfs.MemFS, log string) {
 			t.Fatal(err)
 		}
 	}
-	fs = disk.CrashClone(vfs.CrashCloneCfg{})
+	fs = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	names, err := logNames(fs, "data")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
+	s, err := openSynced(fs, "data")
+	if err != nil || len(s.files) == 0 {
+		t.Fatal(s, err)
 	}
-	return fs, names[len(names)-1]
+	return fs, s.files[len(s.files)-1].name
 }
 
-// A log that cannot be read in the middle is repaired up to there, and what is
-// cut off is told; the start before says so when it does not refuse.
+// copyOf is a copy of a data directory, to damage it.
+func copyOf(t *testing.T, fs vfs.FS) *vfs.MemFS {
+	t.Helper()
+	bad := vfs.NewMem()
+	if _, err := vfs.Clone(fs, bad, "data", "data"); err != nil {
+		t.Fatal(err)
+	}
+	return bad
+}
+
+func sizeOf(t *testing.T, fs vfs.FS, name string) int64 {
+	t.Helper()
+	info, err := fs.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A log that cannot be read somewhere is repaired up to there, and what is cut off is told.
 func TestRepair_KeepsTheLogUpToTheDamage(t *testing.T) {
 	t.Parallel()
-	const n = 300
-	for _, percent := range []int64{20, 60, 97} {
-		fs, name := unflushed(t, n)
-		data, good, end, err := readLog(fs, "data", name)
-		if err != nil || end == logDamaged || good < 2*logBlock {
-			t.Fatalf("%d bytes of the log are whole, it ends as %d: %v", good, end, err)
-		}
-		at := good * percent / 100
-		write(t, fs, "data/"+name, at, []byte{data[at] ^ 4})
-		var log bytes.Buffer
-		again := vfs.NewMem()
-		if _, err := vfs.Clone(fs, again, "data", "data"); err != nil {
-			t.Fatal(err)
-		}
-		if db, err := Open(Options{Dir: "data", FS: again, Log: slog.New(slog.NewTextHandler(&log, nil))}); err == nil {
-			if db.Corrupt() != 1 || strings.Count(log.String(), name) != 1 {
-				t.Errorf("damage at %d%%: it starts without a word: %s", percent, log.String())
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
+	const n = 40
+	whole, name := unflushed(t, n)
+	size := sizeOf(t, whole, "data/"+name)
+	for _, percent := range []int64{1, 20, 60, 97} {
+		fs := copyOf(t, whole)
+		write(t, fs, "data/"+name, size*percent/100, nil)
 		r, err := Repair(Options{Dir: "data", FS: fs})
-		if err != nil || !r.Needed || r.Gaps != 1 || r.Keys < n*(percent-15)/100 || r.Keys >= n || !strings.Contains(r.Problems[len(r.Problems)-1], name) {
+		if least := (n/2 - 1) * (percent + 30) / 100; err != nil || !r.Needed || r.Gaps != 1 || percent > 1 && r.Keys < least || r.Keys >= n || !strings.Contains(r.Problems[len(r.Problems)-1], name) {
 			t.Errorf("damage at %d%%: %+v %v", percent, r, err)
 		}
 		if names, err := fs.List("data/damaged-1"); err != nil || !slices.Contains(names, name) {
@@ -182,31 +183,17 @@ func TestRepair_KeepsTheLogUpToTheDamage(t *testing.T) {
 	}
 }
 
-// A log that a crash has cut off anywhere is no damage.
-func TestRecovery_OfATornLogReportsNoDamage(t *testing.T) {
+// What a crash leaves behind the part of a log that was on stable storage is no damage.
+func TestRepair_TornLogIsNoDamage(t *testing.T) {
 	t.Parallel()
-	fs, name := unflushed(t, 20)
-	data, good, _, err := readLog(fs, "data", name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for cut := good - 1500; cut < good; cut += 7 {
-		f, err := fs.Create("data/"+name, "test")
-		if err != nil {
-			t.Fatal(err)
+	whole, name := unflushed(t, 20)
+	size := sizeOf(t, whole, "data/"+name)
+	for _, torn := range [][]byte{{1}, bytes.Repeat([]byte{7}, 40_000), make([]byte, 40_000)} {
+		fs := copyOf(t, whole)
+		write(t, fs, "data/"+name, size, torn)
+		if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || r.Needed || r.Keys != 20 {
+			t.Errorf("%d bytes more: %+v %v", len(torn), r, err)
 		}
-		if _, err := f.Write(append(slices.Clone(data[:cut]), make([]byte, cut%2*40000)...)); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, end, err := readLog(fs, "data", name); err != nil || end == logDamaged {
-			t.Errorf("cut off at %d: %d %v", cut, end, err)
-		}
-	}
-	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || r.Needed {
-		t.Errorf("%+v %v", r, err)
 	}
 }
 
@@ -251,5 +238,28 @@ func TestVerify_TableOfACrashIsNoDamage(t *testing.T) {
 	}
 	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || r.Needed {
 		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// A table that is cut short takes what the store records of itself with it. A repair keeps the
+// rest. It said that the directory was not of this program.
+func TestRepair_WithoutTheTableOfItsMeta(t *testing.T) {
+	t.Parallel()
+	fs, _ := wholeStore(t)
+	db := open(t, Options{FS: fs})
+	fill(t, db, "in the log")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	name, size := table(t, fs)
+	cut(t, fs, name, size-300)
+	if v, err := Verify(Options{Dir: "data", FS: fs}); err != nil || v.Clean() {
+		t.Errorf("%+v %v", v, err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || !r.NewID || r.Keys != 1 || r.Gaps == 0 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if v, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !v.Clean() || v.Keys != 1 {
+		t.Errorf("%+v %v", v, err)
 	}
 }

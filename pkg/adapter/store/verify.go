@@ -42,40 +42,24 @@ func (r *Report) problem(format string, args ...any) {
 // holds it against each other: every record has the index rows that follow from
 // it, every index row has its record, and every counter counts. It changes
 // nothing. Its error means that it could not read; what is wrong is in the report.
-func Verify(o Options) (Report, error) {
-	o.ReadOnly = true
-	db, problems, err := openToVerify(o)
+func Verify(o Options) (r Report, err error) {
+	o.lock, err = lockPresent(o.fs(), o.Dir)
 	if err != nil {
-		return Report{}, err
+		return r, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
 	}
-	r, err := db.verify()
-	for _, problem := range problems {
+	defer func() { err = errors.Join(err, o.lock.Close()) }()
+	if swapping(o.fs(), o.Dir) {
+		return r, fmt.Errorf("store: verifying %q: a repair of it was cut off: run adapter repair", o.Dir)
+	}
+	d, err := openDamaged(o)
+	if err != nil {
+		return r, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
+	}
+	r, err = d.db.verify()
+	for _, problem := range d.problems {
 		r.problem("%s", problem)
 	}
-	if e := db.Close(); err == nil {
-		err = e
-	}
-	return r, err
-}
-
-// openToVerify leaves out tables that cannot be opened, which are reported once,
-// rather than for every row that they hide.
-func openToVerify(o Options) (db *DB, problems []string, err error) {
-	fs := newSalvage(o.fs())
-	replaced, err := fs.tables(o.Dir)
-	if err != nil {
-		return nil, nil, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
-	}
-	if len(replaced) > 0 {
-		o.FS, o.lenient = fs, true
-	}
-	if db, err = Open(o); err != nil {
-		return nil, nil, err
-	}
-	if problems, err = db.lost(replaced); err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return db, problems, nil
+	return r, errors.Join(err, d.db.Close())
 }
 
 type verifier struct {
@@ -90,7 +74,10 @@ type verifier struct {
 func (db *DB) verify() (Report, error) {
 	r := Report{ID: db.id, Format: db.format(), Problems: []string{}}
 	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
-	var err error
+	revision, err := db.meta(metaRevision)
+	if db.id == "" || err == nil && revision == "" {
+		r.problem("its id, or its bound of revisions, is missing")
+	}
 	if r.Purging, err = db.purging(); err != nil {
 		return r, err
 	}

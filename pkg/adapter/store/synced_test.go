@@ -1,0 +1,289 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// flushedStore is a store of a few tables, whose manifest has an edit for each of them and for
+// a compaction.
+func flushedStore(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	for i := range 6 {
+		fill(t, db, fmt.Sprintf("k%d", i))
+		if err := db.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, "last")
+	if err := db.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fs
+}
+
+func namesOf(t *testing.T, fs vfs.FS, with string) []string {
+	t.Helper()
+	names, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, with) || name == "LOCK" })
+	slices.Sort(names)
+	return names
+}
+
+// A damaged place in the list of tables refuses the start, and no table is deleted. The engine
+// took it for the end after a crash, deleted intact tables, and served what was before them.
+func TestManifest_DamageRefusesTheStart(t *testing.T) {
+	t.Parallel()
+	fs := flushedStore(t)
+	desc, err := pebble.Peek("data", fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := desc.ManifestFilename
+	size := sizeOf(t, fs, name)
+	if tables := namesOf(t, fs, ".sst"); len(tables) < 2 || size < 300 {
+		t.Fatalf("the manifest has %d bytes, and there are %d tables", size, len(tables))
+	}
+	damages := map[string]func(vfs.FS, int64){
+		"a flipped bit": func(fs vfs.FS, at int64) { write(t, fs, name, at, nil) },
+		"zeros":         func(fs vfs.FS, at int64) { write(t, fs, name, at, make([]byte, size-at)) },
+		"a cut":         func(fs vfs.FS, at int64) { cut(t, fs, name, at) },
+	}
+	for what, damage := range damages {
+		for at := int64(0); at < size; at++ {
+			if what == "zeros" && at == size-1 {
+				continue // it may be a zero
+			}
+			bad := copyOf(t, fs)
+			damage(bad, at)
+			before := namesOf(t, bad, "")
+			if db, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "MANIFEST-") {
+				t.Fatalf("%s at %d of %d: %v %v", what, at, size, db, err)
+			}
+			if after := namesOf(t, bad, ""); !slices.Equal(before, after) {
+				t.Fatalf("%s at %d: the files were %v, now %v", what, at, before, after)
+			}
+		}
+		bad := copyOf(t, fs)
+		damage(bad, size-3)
+		if v, err := Verify(Options{Dir: "data", FS: bad}); err != nil || v.Clean() {
+			t.Errorf("%s: verify: %+v %v", what, v, err)
+		}
+		if r, err := Repair(Options{Dir: "data", FS: bad}); err == nil || !strings.Contains(err.Error(), "restore a back-up") {
+			t.Errorf("%s: repair: %+v %v", what, r, err)
+		}
+	}
+}
+
+// cut leaves only the first bytes of a file.
+func cut(t *testing.T, fs vfs.FS, name string, size int64) {
+	t.Helper()
+	data, err := readFile(fs, name, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.Create(name, "test")
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+}
+
+// A damaged place in what was acknowledged refuses the start, also in the last change, and
+// between records that are larger than a block of the log. The engine took it for the end after
+// a crash, and hundreds of keys were as they had been before.
+func TestLog_DamageRefusesTheStart(t *testing.T) {
+	t.Parallel()
+	fs, name := unflushed(t, 20)
+	name = "data/" + name
+	size := sizeOf(t, fs, name)
+	for at := int64(0); at < size; at += size/97 + 1 {
+		for what, damage := range map[string]func(vfs.FS){
+			"a flipped bit": func(fs vfs.FS) { write(t, fs, name, at, nil) },
+			"a cut":         func(fs vfs.FS) { cut(t, fs, name, at) },
+			"no file":       func(fs vfs.FS) { _ = fs.Remove(name) },
+		} {
+			bad := copyOf(t, fs)
+			damage(bad)
+			if db, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("%s at %d of %d: %v %v", what, at, size, db, err)
+			}
+		}
+	}
+	for _, last := range []int64{1, 2, 3} {
+		bad := copyOf(t, fs)
+		write(t, bad, name, size-last, nil)
+		if _, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) {
+			t.Errorf("the byte %d before the end: %v", last, err)
+		}
+	}
+}
+
+// A store whose marker is gone is not made anew in the place of the old one.
+func TestManifest_MarkerMissing(t *testing.T) {
+	t.Parallel()
+	fs := flushedStore(t)
+	for _, name := range namesOf(t, fs, "marker.manifest") {
+		if err := fs.Remove("data/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := namesOf(t, fs, "")
+	if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
+	if after := namesOf(t, fs, ""); !slices.Equal(before, after) {
+		t.Errorf("the files were %v, now %v", before, after)
+	}
+}
+
+// A power loss while the list of what is on stable storage is written may leave any bytes of
+// it: then nothing is checked, and the store opens.
+func TestSynced_TornIsNotChecked(t *testing.T) {
+	t.Parallel()
+	fs := flushedStore(t)
+	data, err := readFile(fs, "data/"+syncedName, 1<<20)
+	if err != nil || len(data) != syncedBytes || len(parseSynced(data)) == 0 {
+		t.Fatalf("%q %v", data, err)
+	}
+	for at := range data {
+		bad := copyOf(t, fs)
+		write(t, bad, "data/"+syncedName, int64(at), nil)
+		db, err := Open(Options{Dir: "data", FS: bad})
+		if err != nil {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+		if e, err := db.Get("s", "last"); e == nil || err != nil {
+			t.Fatal(e, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The list keeps the newest files, in one sector.
+func TestSynced_FitsASector(t *testing.T) {
+	t.Parallel()
+	var files []*syncedFile
+	for i := range 100 {
+		files = append(files, &syncedFile{name: fmt.Sprintf("%06d.log", i), size: 1 << 40, sum: 0xffffffff, named: true})
+	}
+	got := parseSynced(appendSynced(nil, files))
+	if len(got) < 10 || *got[len(got)-1] != (syncedFile{name: "000099.log", size: 1 << 40, written: 1 << 40, sum: 0xffffffff, crc: 0xffffffff, named: true}) {
+		t.Errorf("%d files: %+v", len(got), got)
+	}
+	names := map[string]bool{}
+	for _, f := range got {
+		names[f.name] = true
+	}
+	if sorted := slices.Sorted(maps.Keys(names)); len(sorted) != len(got) || sorted[0] != fmt.Sprintf("%06d.log", 100-len(got)) {
+		t.Error(sorted)
+	}
+}
+
+// A crash at any step of the engine, also while it opens what a crash left, leaves nothing that
+// counts as damaged, and all that was acknowledged. -count 1000 tries other histories.
+func TestSynced_NoCrashIsDamage(t *testing.T) {
+	t.Parallel()
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(uint64(seed), 0))
+	crashes(t, r, vfs.NewCrashableMem(), map[string]bool{}, 2)
+}
+
+// crashes opens the store, changes it, and opens some of what crashes leave meanwhile.
+func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, depth int) {
+	t.Helper()
+	disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 20}) // small memtables
+	type left struct {
+		fs   *vfs.MemFS
+		want map[string]bool
+	}
+	var mu sync.Mutex
+	var images []left
+	seen, every := 0, 1+r.IntN(40)
+	acknowledged := maps.Clone(want)
+	own := rand.New(rand.NewPCG(r.Uint64(), 0))
+	watched := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if seen++; seen%every == 0 && len(images) < 40 {
+			percent := []int{0, 30, 70, 100}[own.IntN(4)]
+			images = append(images, left{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: own}), maps.Clone(acknowledged)})
+		}
+		return nil
+	}))
+	db, err := Open(Options{Dir: "data", FS: watched})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range want {
+		if e, err := db.Get("s", key); e == nil || err != nil {
+			t.Fatalf("%s: %v %v", key, e, err)
+		}
+	}
+	for range 20 {
+		key := fmt.Sprint(r.Uint64())
+		e := goldenEntries()["full"]
+		e.Event = &schedule.Event{Type: "t", Data: make([]byte, r.IntN(200_000))}
+		c, err := db.Apply(r.IntN(3) == 0, Change{Source: "s", Key: key, New: e})
+		if err == nil && r.IntN(4) > 0 {
+			if err = c.Wait(); err == nil {
+				mu.Lock()
+				acknowledged[key] = true
+				mu.Unlock()
+			}
+		}
+		switch r.IntN(12) {
+		case 0:
+			err = db.db.Flush()
+		case 1:
+			err = db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false)
+		case 2:
+			err = db.Checkpoint(func(string) error { return nil })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if depth == 0 {
+		return
+	}
+	for _, image := range images {
+		if depth == 2 || r.IntN(10) == 0 {
+			crashes(t, r, image.fs, image.want, depth-1)
+		}
+	}
+}
