@@ -62,8 +62,7 @@ const (
 // that expires does not end a watch.
 type Objects struct {
 	base    url.URL
-	client  *http.Client
-	watches *http.Client
+	clients *trustedClients
 	tokens  *accountTokens
 	agent   string
 
@@ -83,26 +82,16 @@ func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudien
 	if err != nil {
 		return nil, fmt.Errorf("kube: the address of the API server: %w", err)
 	}
-	tls, err := rest.TLSConfigFor(anonymous)
-	if err != nil {
-		return nil, fmt.Errorf("kube: the certificates of the API server: %w", err)
-	}
-	client := func(unread int) *http.Client {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = tls.Clone(), true
-		transport.ResponseHeaderTimeout = answerTimeout
-		transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: unread, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-		if anonymous.Dial != nil {
-			transport.DialContext = anonymous.Dial
-		}
-		return &http.Client{Transport: transport}
+	trusted := &trustedClients{config: anonymous}
+	if err := trusted.renew(); err != nil {
+		return nil, err
 	}
 	agent := config.UserAgent
 	if agent == "" {
 		agent = Component
 	}
 	return &Objects{
-		base: *base, client: client(listUnread), watches: client(watchUnread), tokens: newAccountTokens(request, audiences), agent: agent,
+		base: *base, clients: trusted, tokens: newAccountTokens(request, audiences), agent: agent,
 		turns:      turns.NewN(1, 0),
 		discovery:  NewCallQueue(CallLimit{Slots: 16, Share: 4, Wait: CallTimeout, Take: CallTimeout}),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
@@ -400,12 +389,9 @@ func (c *Objects) send(ctx context.Context, token, path string, params url.Value
 	r.Header.Set("Accept", accept)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("User-Agent", c.agent)
-	client := c.watches
-	if params.Has("limit") {
-		client = c.client
-	}
-	answer, err := client.Do(r)
+	answer, err := c.clients.of(params.Has("limit")).Do(r)
 	if err != nil {
+		c.clients.failed(err)
 		return nil, fmt.Errorf("kube: %w", err)
 	}
 	return answer, nil

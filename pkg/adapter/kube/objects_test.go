@@ -72,7 +72,7 @@ func newServed(t testing.TB) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.client.CloseIdleConnections)
+	t.Cleanup(s.clients.lists.CloseIdleConnections)
 	return s
 }
 

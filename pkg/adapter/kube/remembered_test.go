@@ -139,7 +139,7 @@ func TestObjects_PageDoesNotCountTheWaitForATurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.client = &http.Client{Transport: listAnswer{}}
+		c.clients.lists = &http.Client{Transport: listAnswer{}}
 		if _, err := c.List(t.Context(), watcher, sites, longTurn{2 * pageTimeout}, func(*objects.Object) error { return nil }); err != nil {
 			t.Error(err)
 		}
@@ -156,7 +156,7 @@ func TestObjects_WatchEndsWithASlowEvent(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, api := io.Pipe()
-		c.watches = &http.Client{Transport: stream{body}}
+		c.clients.watches = &http.Client{Transport: stream{body}}
 		events, ended := 0, make(chan error, 1)
 		h := ignoring
 		h.Each = func(objects.EventType, *objects.Object) error {
