@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -144,21 +145,20 @@ func jsonType(h http.Header) error {
 		return nil
 	}
 	given := strings.Join(lines, ", ")
-	refused := schedule.Refuse(schedule.CodeMediaType, "Content-Type %.100q is not application/json", given)
 	t, params, err := mime.ParseMediaType(given)
 	if err != nil || t != contentJSON {
-		return refused
+		return schedule.Refuse(schedule.CodeMediaType, "Content-Type %.100q is not application/json", given)
 	}
-	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
-		return refused
+	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "utf8") {
+		return schedule.Refuse(schedule.CodeMediaType, "Content-Type %.100q: the charset must be utf-8, the only one of JSON", given)
 	}
 	return nil
 }
 
 // identity refuses a body that is compressed or otherwise encoded.
 func identity(h http.Header) error {
-	if lines := h["Content-Encoding"]; len(lines) > 0 && !strings.EqualFold(strings.Join(lines, ", "), "identity") {
-		return schedule.Refuse(schedule.CodeMediaType, "Content-Encoding %.100q is not supported", strings.Join(lines, ", "))
+	if coding := cloudevent.Coding(h); coding != "" {
+		return schedule.Refuse(schedule.CodeMediaType, "Content-Encoding %.100q is not supported: send the body as it is", coding)
 	}
 	return nil
 }

@@ -57,6 +57,8 @@ func TestBody_MustBeJSON(t *testing.T) {
 		{nil, "{}", 201},
 		{[]string{"Content-Type", "application/json"}, "{}", 201},
 		{[]string{"Content-Type", "Application/JSON; Charset=UTF-8"}, "{}", 201},
+		{[]string{"Content-Type", "application/json;charset=utf8"}, "{}", 201},
+		{[]string{"Content-Type", `application/json; charset="Utf-8"; x=y`}, "{}", 201},
 		{[]string{"Content-Type", "application/json; charset=latin1"}, "{}", 415},
 		{[]string{"Content-Type", "application/merge-patch+json"}, "{}", 415},
 		{[]string{"Content-Type", "application/x-www-form-urlencoded"}, "{}", 415},
@@ -65,6 +67,9 @@ func TestBody_MustBeJSON(t *testing.T) {
 		{[]string{"Content-Type", "application/json", "Content-Type", "text/plain"}, "{}", 415},
 		{[]string{"Content-Encoding", "gzip"}, "{}", 415},
 		{[]string{"Content-Encoding", "identity"}, "{}", 201},
+		{[]string{"Content-Encoding", " Identity , identity"}, "{}", 201},
+		{[]string{"Content-Encoding", ""}, "{}", 201},
+		{[]string{"Content-Encoding", "identity", "Content-Encoding", "br"}, "{}", 415},
 	} {
 		w := newEdge(t).do("PUT", base+"/schedules/k", tt.body, tt.headers...)
 		if w.Code != tt.status || tt.status == 415 && problemOf(t, w.Body.Bytes()).Code != "unsupported_media_type" {

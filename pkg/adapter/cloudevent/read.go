@@ -33,14 +33,14 @@ func IsEvent(h http.Header) bool {
 
 // IsMedia reports whether a content type is one of CloudEvents, in any format.
 func IsMedia(contentType string) bool {
-	return strings.HasPrefix(mediaType(contentType), mediaAnyEvent)
+	return strings.HasPrefix(schedule.MediaType(contentType), mediaAnyEvent)
 }
 
 // Read returns the CloudEvents of an HTTP message in binary, structured or
 // batched mode; only a batch may hold none or several. The events do not share the
 // memory of body. Its error is an *schedule.Error.
 func Read(h http.Header, body []byte) ([]*schedule.Event, error) {
-	switch media := mediaType(h.Get(contentType)); {
+	switch media := schedule.MediaType(h.Get(contentType)); {
 	case media == mediaEvent:
 		e, err := readStructured(body)
 		if err != nil {
@@ -95,10 +95,15 @@ func readBinary(h http.Header, body []byte) (*schedule.Event, error) {
 	return p.event()
 }
 
-// mediaType is the lower-case media type without its parameters.
-func mediaType(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
-	return strings.ToLower(strings.TrimSpace(media))
+// Coding is the content coding of a body, "" when the body is as it was.
+func Coding(h http.Header) string {
+	all := strings.Join(h["Content-Encoding"], ", ")
+	for name := range strings.SplitSeq(all, ",") {
+		if name = strings.TrimSpace(name); name != "" && !strings.EqualFold(name, "identity") {
+			return all
+		}
+	}
+	return ""
 }
 
 // isJSONMedia reports whether every implementation carries data of the type as a
@@ -109,4 +114,4 @@ func isJSONMedia(media string) bool {
 }
 
 // IsBatch reports whether the headers announce a batch.
-func IsBatch(h http.Header) bool { return mediaType(h.Get(contentType)) == mediaBatch }
+func IsBatch(h http.Header) bool { return schedule.MediaType(h.Get(contentType)) == mediaBatch }

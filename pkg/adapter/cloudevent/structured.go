@@ -196,7 +196,7 @@ func (p *parts) setData(data, encoded jsontext.Value) error {
 
 func (p *parts) setJSON(data jsontext.Value) error {
 	declared, _ := p.attributes[dataContentType].(string)
-	media := mediaType(declared)
+	media := schedule.MediaType(declared)
 	switch {
 	case isJSONMedia(media):
 		p.data = data

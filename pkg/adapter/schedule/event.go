@@ -101,9 +101,14 @@ func (e *Event) IsJSON() bool {
 	if e.DataContentType == "" || e.DataContentType == "application/json" {
 		return true
 	}
-	media, _, _ := strings.Cut(e.DataContentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
+	media := MediaType(e.DataContentType)
 	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
+}
+
+// MediaType is the lower-case media type of a content type, without its parameters.
+func MediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }
 
 // ends reports that a success ends the key, which maxInterval does not bring back: the event announces a

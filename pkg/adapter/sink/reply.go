@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -73,7 +72,7 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 
 // replyEvent reads the event of an answer; nil for a batch in which none asks for the key.
 func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http.Response) (*schedule.Event, error) {
-	if coding := strings.Join(resp.Header.Values("Content-Encoding"), ", "); coding != "" && !strings.EqualFold(coding, "identity") {
+	if coding := cloudevent.Coding(resp.Header); coding != "" {
 		return nil, fmt.Errorf("the reply has the content coding %.64q", coding)
 	}
 	most := schedule.MaxDataBytes
