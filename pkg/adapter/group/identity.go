@@ -168,7 +168,16 @@ func (m *Member) awaitLog(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	marks, err := (*m.shard.Load()).Marks(ctx)
+	shard := *m.shard.Load()
+	s, err := shard.State(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Last > 0 && s.Last < m.began { // what this member had in its log is in it now
+		return fmt.Errorf("group: the view in %s is at entry %d, and the log ends with %d: they are of different times, as of snapshots of volumes. "+
+			"Restore a back-up into three empty directories; or empty the directory of member %s, and what only it has is lost", m.cfg.DataDir, m.began, s.Last, m.cfg.Member)
+	}
+	marks, err := shard.Marks(ctx)
 	if err != nil || marks[m.cfg.Member] <= m.began {
 		return err
 	}

@@ -250,7 +250,7 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 		return fmt.Errorf("group: listen: %w", err)
 	}
 	for _, address := range []string{m.cfg.ForwardListen, cmp.Or(m.cfg.PeerListen, m.cfg.peers[m.cfg.Member])} {
-		if hiddenLoopback(address) {
+		if hiddenLoopback(address, net.ResolveTCPAddr) {
 			m.cfg.Log.Warn("this machine takes its own name for a loopback address, where other machines do not reach this member: give --peer-listen and --forward-listen, or correct the machine's hosts file", "listens", address)
 			break
 		}
@@ -261,11 +261,11 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 
 // hiddenLoopback reports that a name which does not look like it is a loopback address, as the
 // name of a machine is in the hosts file of Debian.
-func hiddenLoopback(address string) bool {
+func hiddenLoopback(address string, resolve func(network, address string) (*net.TCPAddr, error)) bool {
 	if local, err := listener.IsLoopback(address); err != nil || local {
 		return false
 	}
-	resolved, err := net.ResolveTCPAddr("tcp", address)
+	resolved, err := resolve("tcp", address)
 	return err == nil && resolved.IP.IsLoopback()
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
@@ -74,14 +75,14 @@ func (v *view) Checkpoint(use func(dir string) error) error { return v.get().Che
 // Usage implements backup.Store.
 func (v *view) Usage() (free, reserve, used int64, known bool) { return v.get().Usage() }
 
-// replace puts the copy in store.CopyDir in the place of the view.
-func (v *view) replace() error {
+// replace puts another view in the place of the view: store.ReplaceView, or store.EmptyView.
+func (v *view) replace(by func(store.Options) (*store.View, error)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.current.Load().Close(); err != nil {
 		return err
 	}
-	replaced, err := store.ReplaceView(v.options)
+	replaced, err := by(v.options)
 	if errors.Is(err, store.ErrOldCopy) {
 		refused := err
 		if replaced, err = store.OpenView(v.options); err == nil {
@@ -134,6 +135,9 @@ func (m *Member) upToDate() error {
 // viewPath is where members read each other's view, below the port for members.
 const viewPath = "/-/view"
 
+// viewBytes is the header with the size of the view that is sent.
+const viewBytes = "Reschedule-View-Bytes"
+
 const (
 	// copyRate bounds the bytes a second of a copy, so that the member that sends it still
 	// does its own work.
@@ -156,6 +160,8 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.sent.Add(1)
+	_, _, used, _ := m.view.Usage()
+	w.Header().Set(viewBytes, strconv.FormatInt(used, 10))
 	backup.Send(&pacedWriter{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, m.view, m.cfg.Log)
 }
 
@@ -198,7 +204,8 @@ func (m *Member) copyView(ctx context.Context) error {
 	return err
 }
 
-// copyAny takes a copy of the view of the first member that gives one, and returns its name.
+// copyAny takes a copy of the view of the first member that gives one, and returns its name. Where this member's disk has
+// no space it does not ask the next one.
 func (m *Member) copyAny(ctx context.Context, from []string) (name string, took time.Duration, failed error) {
 	for _, name := range from {
 		begun := time.Now()
@@ -211,6 +218,9 @@ func (m *Member) copyAny(ctx context.Context, from []string) (name string, took 
 			return "", 0, err
 		}
 		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
+		if errors.Is(err, errNoSpace) || errors.Is(err, syscall.ENOSPC) {
+			break
+		}
 	}
 	return "", 0, failed
 }
@@ -237,10 +247,38 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
 		return err
 	}
+	size, err := strconv.ParseInt(answer.Header.Get(viewBytes), 10, 64)
+	if err != nil {
+		return fmt.Errorf("group: the header %s: %w", viewBytes, err)
+	}
+	if err := m.makeSpace(ctx, size); err != nil {
+		return err
+	}
 	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return m.view.replace()
+	return m.view.replace(store.ReplaceView)
+}
+
+// errNoSpace is the error of a copy that this member's disk has no space for.
+var errNoSpace = errors.New("group: the disk has no space for a copy of the view: free space, or enlarge the disk")
+
+// makeSpace makes space for a copy of so many bytes. Where two views have none, this member's own one is removed: it is
+// too old for the log. The mark goes first, so that the empty view is not taken for a disk that went back.
+func (m *Member) makeSpace(ctx context.Context, size int64) error {
+	free, reserve, used, known := m.view.Usage()
+	shard := m.shard.Load()
+	switch {
+	case !known || free >= size+reserve:
+		return nil
+	case shard == nil || m.view.Applied() == 0 || free+used < size+reserve:
+		return fmt.Errorf("%w: it takes %d bytes and a reserve of %d; %d are free, and the old view has %d", errNoSpace, size, reserve, free, used)
+	}
+	if err := (*shard).Mark(ctx, m.cfg.Member, 0); err != nil {
+		return err
+	}
+	m.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)
+	return m.view.replace(store.EmptyView)
 }
 
 // stallReader reads while something comes. Only the wait for the sender counts: to verify a large

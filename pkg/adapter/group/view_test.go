@@ -1,8 +1,13 @@
 package group
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +16,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -65,4 +73,112 @@ func TestCopy_StallIsOfTheSender(t *testing.T) {
 			t.Errorf("a silent sender is waited for: %v", err)
 		}
 	})
+}
+
+// smallDisk has so many bytes free.
+type smallDisk struct {
+	vfs.FS
+	free uint64
+}
+
+func (d smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free, TotalBytes: 1 << 40}, nil
+}
+
+// appliedView is a view with so many entries.
+func appliedView(t *testing.T, fs vfs.FS, entries uint64) *view {
+	t.Helper()
+	v, err := openView(store.Options{Dir: t.TempDir(), FS: fs, Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.get().Close() })
+	owned := &ownView{v.get()}
+	db, err := owned.Own(owned)
+	for n := v.Applied(); err == nil && n < entries; n++ {
+		err = db.SetHistory(strings.Repeat("x", int(n)))
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// A disk that has no space for two views removes the old one, which is too old for the log. Without space for one it
+// says so, and asks no other member. The member tried again without an end, and had both others begin a view each time.
+func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
+	t.Parallel()
+	const reserve, size, most = 256 << 20, 1 << 30, 1<<32 - 1
+	for name, test := range map[string]struct {
+		free, size uint64
+		copied     bool
+	}{
+		"space for two":  {reserve + size, size, true},
+		"space for one":  {reserve + size - 1, size, true},
+		"space for none": {reserve, most, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			newer, asked := appliedView(t, vfs.Default, 9), make(chan string, 9)
+			sends := func(name string) string {
+				return peer(t, func(w http.ResponseWriter, r *http.Request) {
+					asked <- name
+					w.Header().Set(viewBytes, strconv.FormatUint(test.size, 10))
+					backup.Send(w, r, newer, slog.New(slog.DiscardHandler))
+				})
+			}
+			var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+			m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, smallDisk{vfs.Default, test.free}, 4)}
+			m.cfg.Log = slog.New(slog.DiscardHandler)
+			m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": sends("a"), "b": sends("b"), "c": "127.0.0.1:1"}}
+			m.shard.Store(&log)
+			if err := log.Mark(t.Context(), "c", 4); err != nil {
+				t.Fatal(err)
+			}
+			from, _, err := m.copyAny(t.Context(), m.cfg.others())
+			if (err == nil) != test.copied || from != "a" && test.copied || err != nil && !errors.Is(err, errNoSpace) || len(asked) != 1 {
+				t.Errorf("from %q: %v; %d members were asked", from, err, len(asked))
+			}
+			want := map[bool]uint64{true: newer.Applied(), false: 4}[test.copied]
+			marks, err := log.Marks(t.Context())
+			if removed := name == "space for one"; m.view.Applied() != want || (marks["c"] == 0) != removed || err != nil {
+				t.Errorf("it is at %d, want %d; its mark is %d, %v", m.view.Applied(), want, marks["c"], err)
+			}
+		})
+	}
+}
+
+// A view that is ahead of its log is of another time than the log. It passed over the log's next entries.
+func TestStart_ViewAheadOfTheLog(t *testing.T) {
+	t.Parallel()
+	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	m := newThird(t, nil, nil)
+	id := "g"
+	m.identity.Store(&id)
+	m.log, m.began = readyLog{}, 2
+	m.shard.Store(&log)
+	if err := m.awaitLog(t.Context()); err != nil { // the group begins with the view
+		t.Error(err)
+	}
+	epoch, err := log.Claim(t.Context(), replica.State{}, replica.Owner{Member: "a"}, time.Now())
+	if err == nil {
+		_, err = log.Append(t.Context(), epoch, 1, binary.LittleEndian.AppendUint64(nil, 1), time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.awaitLog(t.Context()); err == nil || !strings.Contains(err.Error(), "empty the directory of member c") {
+		t.Error("it starts:", err)
+	}
+}
+
+// readyLog can be read.
+type readyLog struct{ Log }
+
+func (readyLog) Close() {}
+
+func (readyLog) Ready() <-chan struct{} {
+	ready := make(chan struct{})
+	close(ready)
+	return ready
 }

@@ -68,13 +68,14 @@ type testFaults struct {
 
 // Group is one member of a shard's group.
 type Group struct {
-	cfg     Config
-	tenure  atomic.Pointer[Tenure]
-	leave   atomic.Bool
-	trimmed atomic.Uint64 // by this member
-	tenures atomic.Int64  // of this member
-	agreed  atomic.Int64  // the level that all members understand, as far as an owner knows
-	ended   chan struct{} // of the last Own; nil at first
+	cfg       Config
+	tenure    atomic.Pointer[Tenure]
+	leave     atomic.Bool
+	trimmed   atomic.Uint64 // by this member
+	tenures   atomic.Int64  // of this member
+	agreed    atomic.Int64  // the level that all members understand, as far as an owner knows
+	ended     chan struct{} // of the last Own; nil at first
+	copyPause time.Duration // after the last copy, if that failed
 	// tail is the number of the newest entry that was read, or appended by this member: the last one of the
 	// view, or a part behind it. The owner's appends use it and parts, else standBy alone.
 	tail  atomic.Uint64
@@ -183,21 +184,26 @@ func (g *Group) copy(ctx context.Context, why error) {
 	}
 	g.fallBehind()
 	done := make(chan struct{})
-	var err error
 	go func() {
 		defer close(done)
 		if g.ended != nil {
 			<-g.ended // it may still read the view
 		}
-		err = g.cfg.Copy(ctx)
+		err := g.cfg.Copy(ctx)
+		if err == nil || ctx.Err() != nil {
+			g.copyPause = 0
+			return
+		}
+		g.copyPause = min(max(2*g.copyPause, leastCopyPause), mostCopyPause)
+		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err, "after", g.copyPause)
+		g.pause(ctx, g.copyPause)
 	}()
 	g.watchClaims(ctx, done)
-	if err != nil && ctx.Err() == nil {
-		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
-		g.pause(ctx, time.Second)
-	}
 	g.recount()
 }
+
+// The pause after a copy that failed. A copy is a whole view of another member, which has other work.
+const leastCopyPause, mostCopyPause = time.Second, time.Minute
 
 // halt waits for the end of ctx, and says meanwhile who owns the shard: the program is too
 // old for the log. The member goes on to count for the log.

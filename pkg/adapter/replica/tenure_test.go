@@ -111,3 +111,32 @@ func TestLease_MarginBeforeADelivery(t *testing.T) {
 		}
 	})
 }
+
+// trimmed is a log that has no entry any more.
+type trimmed struct{ replica.Log }
+
+func (trimmed) State(context.Context) (replica.State, error) {
+	return replica.State{Epoch: 1, Owner: replica.Owner{Member: "b"}, Head: 1, Last: 9}, nil
+}
+
+// A copy that fails again and again is tried less and less often, once a minute in the end, and meanwhile the member
+// knows the owner. Each attempt was a second after the one before, and had another member begin to send its view.
+func TestCopy_FailuresAreSpaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := trimmed{replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		copies := 0
+		g := replica.New(replica.Config{
+			Member: "a", Members: []string{"a", "b", "c"}, Log: log, View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence,
+			Copy: func(context.Context) error { copies++; return errors.New("no space") },
+		})
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if owner, _, _ := g.Owner(); copies < 10 || copies > 20 || owner.Member != "b" {
+			t.Errorf("%d copies in ten minutes; the owner is %q", copies, owner.Member)
+		}
+	})
+}

@@ -273,7 +273,6 @@ var ErrOldCopy = errors.New("store: the copy of the view is not newer than the v
 // closed view in o.Dir, and opens it. Cut off anywhere, it has changed nothing, or the next
 // OpenView ends it.
 func ReplaceView(o Options) (*View, error) {
-	fs := o.fs()
 	copied, err := appliedIn(Options{Dir: CopyDir(o), FS: o.FS, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -285,6 +284,32 @@ func ReplaceView(o Options) (*View, error) {
 	if copied <= present {
 		return nil, fmt.Errorf("%w: it is at %d, the view at %d", ErrOldCopy, copied, present)
 	}
+	return exchange(o)
+}
+
+// EmptyView puts an empty view in the place of the closed view in o.Dir, and opens it, so that a copy has space. Cut off
+// anywhere, it has changed nothing, or the next OpenView ends it.
+func EmptyView(o Options) (*View, error) {
+	fs := o.fs()
+	if err := fs.RemoveAll(CopyDir(o)); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	empty, err := OpenView(Options{Dir: CopyDir(o), FS: o.FS, Log: o.Log})
+	if err == nil {
+		err = empty.Close()
+	}
+	if err == nil {
+		err = syncDir(fs, o.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return exchange(o)
+}
+
+// exchange puts the view in CopyDir in the place of the view in o.Dir.
+func exchange(o Options) (*View, error) {
+	fs := o.fs()
 	lock, err := lockDirectory(fs, o.Dir)
 	if err == nil {
 		_, err = swap(fs, o.Dir, replacedDir)
