@@ -15,7 +15,8 @@
 //	event: the context attributes and extensions by name; time is the RFC 3339
 //	string. namespace, kind, name and subject are "" where they are missing,
 //	any other missing attribute is an error (has(event.x) asks for it).
-//	event.data: the data where it is JSON; whole numbers are int, others double.
+//	event.data: the data where it is JSON; whole numbers are int, else uint, and above
+//	2^64-1 an error; others are double.
 //
 // CEL's standard functions are there, within the bounds of package expression.
 // Expressions are evaluated by half of the processors, which namespaces get in

@@ -68,6 +68,7 @@ func TestKey_OfAnEvent(t *testing.T) {
 		"nothing of it":                       {kinds, event(), "", "//"},
 		"a missing subject":                   {"event.subject + 'x'", event(), "", "x"},
 		"of the data":                         {"event.data.metadata.uid", event(jsonType...), `{"metadata":{"uid":"u1"}}`, "u1"},
+		"a whole number of 64 bits":           {"string(event.data.n)", event(jsonType...), `{"n":9223372036854775809}`, "9223372036854775809"},
 		"a whole number of the data":          {"string(event.data.n + 1)", event(jsonType...), `{"n":9007199254740993}`, "9007199254740994"},
 		"a fraction":                          {"string(event.data.n)", event(jsonType...), `{"n":1.5}`, "1.5"},
 		"an element":                          {"event.data[1].x", event(jsonType...), `[0,{"x":"y"}]`, "y"},

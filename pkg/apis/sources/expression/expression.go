@@ -25,6 +25,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/google/cel-go/cel"
@@ -186,18 +188,30 @@ type adapter struct{ types.Adapter }
 func (a adapter) NativeToValue(value any) ref.Val {
 	switch v := value.(type) {
 	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return types.Int(n)
-		}
-		f, err := v.Float64()
-		if err != nil {
-			return types.NewErr("%.64s is not a number that CEL has", v)
-		}
-		return types.Double(f)
+		return number(string(v))
 	case map[string]any:
 		return types.NewStringInterfaceMap(a, v)
 	case []any:
 		return types.NewDynamicList(a, v)
 	}
 	return a.Adapter.NativeToValue(value)
+}
+
+// number is the value of a JSON number. A whole number is exact or an error: as a double, ids of 64 bits would be
+// equal to their neighbours. 1.0 and 1e3 are doubles: JSON writes them as numbers with a fraction or an exponent.
+func number(text string) ref.Val {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return types.Int(n)
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return types.Uint(n)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return types.NewErr("%.64s is not a number that CEL has", text)
+	case !strings.ContainsAny(text, ".eE"):
+		return types.NewErr("%.64s is beyond the whole numbers of 64 bits", text)
+	}
+	return types.Double(f)
 }

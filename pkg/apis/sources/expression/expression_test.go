@@ -37,6 +37,34 @@ func when(t testing.TB, text string) *Program {
 	return p.When
 }
 
+// Whole numbers of 64 bits are exact, larger ones are an error. As doubles two ids were one key.
+func TestNumbers_WholeOnesAreExact(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"0": "0", "-0": "0", "9007199254740993": "9007199254740993", "-9223372036854775808": "-9223372036854775808",
+		"9223372036854775807": "9223372036854775807", "9223372036854775808": "9223372036854775808", "9223372036854775809": "9223372036854775809",
+		"18446744073709551614": "18446744073709551614", "18446744073709551615": "18446744073709551615",
+		"18446744073709551616": "error: 18446744073709551616 is beyond the whole numbers of 64 bits", "-9223372036854775809": "error: -9223372036854775809 is beyond",
+		"1.0": "1", "1e3": "1000", "-0.0": "-0", "9223372036854775808.0": "9.223372036854776e+18", "1E400": "error: 1E400 is not a number",
+	} {
+		p, err := Compile("string(event.data.id)", "event.data.id == event.data.id && event.data.id <= 18446744073709551615u")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := event(t, `{"id":`+text+`}`)
+		for _, program := range []*Program{p.Key, p.When} {
+			out, _, err := program.Eval(t.Context(), e)
+			says, fails := strings.CutPrefix(want, "error: ")
+			switch {
+			case fails && (err == nil || !strings.Contains(err.Error(), says)):
+				t.Errorf("%s: %v %v, want the error %s", text, out, err, says)
+			case !fails && (err != nil || out != types.String(want) && out != types.True):
+				t.Errorf("%s: %v %v, want %s", text, out, err, want)
+			}
+		}
+	}
+}
+
 // Expressions as in the documentation cost at most 200, so that the limits do not affect ordinary use.
 func TestExpression_SensibleOnesAreCheap(t *testing.T) {
 	t.Parallel()
