@@ -187,7 +187,7 @@ func (s *server) check(verb string, a objects.Account, q objects.Query) error {
 	switch {
 	case s.down:
 		return errDown
-	case s.kinds[q.Resource.Kind].Kind == "":
+	case s.kinds[q.Resource.Kind].Plural != q.Resource.Plural, s.kinds[q.Resource.Kind].Namespaced != q.Resource.Namespaced:
 		return objects.ErrNoSuchKind
 	case s.forbids != nil && s.forbids(verb, q):
 		return &objects.Forbidden{Account: a, Verb: verb, Resource: q.Resource.Name(), Namespace: q.Namespace}

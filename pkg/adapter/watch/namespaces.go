@@ -292,22 +292,25 @@ func (n *namespaceSet) watch(ctx context.Context, version string, going map[stri
 
 // runSelected watches the namespaces that are selected: all of them with one watch
 // where the account may, else each with its own.
-func (r *resource) runSelected(ctx context.Context) {
-	for ctx.Err() == nil {
+func (r *resource) runSelected(ctx context.Context) error {
+	for {
 		err := r.stream("", r.s.namespaces).runUntil(ctx, func(err error) bool {
 			var denied *objects.Forbidden
 			return errors.As(err, &denied) && denied.Verb != "" && denied.Namespace == ""
 		})
-		if ctx.Err() != nil || r.s.removed(err) {
-			return
+		if ctx.Err() != nil || r.s.removed(err) || errors.Is(err, objects.ErrNoSuchKind) {
+			return err
 		}
 		if !r.retry(ctx, "", func(context.Context) error { return r.part() }) {
-			return
+			return context.Cause(ctx)
 		}
 		r.perNamespace.Store(true)
 		r.forget("")
-		r.runParts(ctx)
+		err = r.runParts(ctx)
 		r.perNamespace.Store(false)
+		if err != nil {
+			return err
+		}
 	}
 }
 
@@ -329,9 +332,11 @@ func (r *resource) wholeAllowed(ctx context.Context) bool {
 	return err == nil || errors.Is(err, enough)
 }
 
-// runParts has a watch for each selected namespace, until ctx ends or one watch may
-// serve all of them.
-func (r *resource) runParts(ctx context.Context) {
+// runParts has a watch for each selected namespace, until one watch may serve all of them, which
+// is no error, or ctx ends, or the kind is gone.
+func (r *resource) runParts(ctx context.Context) error {
+	ctx, gone := context.WithCancelCause(ctx)
+	defer gone(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
 	type part struct {
@@ -368,7 +373,9 @@ func (r *resource) runParts(ctx context.Context) {
 			running.Go(func() {
 				defer close(p.done)
 				defer end()
-				r.stream(name, nil).run(ctx)
+				if err := r.stream(name, nil).run(ctx); errors.Is(err, objects.ErrNoSuchKind) {
+					gone(err)
+				}
 			})
 		}
 		allowed := false
@@ -389,4 +396,5 @@ func (r *resource) runParts(ctx context.Context) {
 	for _, p := range parts {
 		p.end()
 	}
+	return context.Cause(ctx)
 }

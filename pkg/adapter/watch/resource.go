@@ -91,11 +91,28 @@ func (r *resource) forget(namespace string) {
 	r.s.publish()
 }
 
-// run watches the resource until ctx ends.
+// run watches the resource until ctx ends. A kind that goes may come back with another plural or scope, so it is
+// found anew.
 func (r *resource) run(ctx context.Context) {
 	if r.fault != nil {
 		return // the status says it
 	}
+	for failures := 0; ; failures++ {
+		began := time.Now()
+		err := r.watch(ctx)
+		if ctx.Err() != nil || !errors.Is(err, objects.ErrNoSuchKind) {
+			return
+		}
+		r.note("", false, err) // the stream is gone with its error
+		r.s.m.worked(began, &failures)
+		if !pause(ctx, r.s.m.wait(err, failures+1)) {
+			return
+		}
+	}
+}
+
+// watch finds the kind, and watches it until ctx ends, or the source or the kind is gone.
+func (r *resource) watch(ctx context.Context) error {
 	src := r.s.settings.Load()
 	claim := r.s.m.streams.Claim(src.Namespace, src.Name)
 	began := r.retry(ctx, "", func(ctx context.Context) error {
@@ -106,20 +123,19 @@ func (r *resource) run(ctx context.Context) {
 	})
 	claim.Release() // its stream takes it
 	if !began {
-		return
+		return context.Cause(ctx)
 	}
 	r.forget("")
 	w := r.s.watch
 	switch {
 	case !r.served.Namespaced:
-		r.stream("", nil).run(ctx)
+		return r.stream("", nil).run(ctx)
 	case w.OwnNamespace:
-		r.stream(r.s.account().Namespace, nil).run(ctx)
+		return r.stream(r.s.account().Namespace, nil).run(ctx)
 	case r.s.namespaces == nil:
-		r.stream("", nil).run(ctx)
-	default:
-		r.runSelected(ctx)
+		return r.stream("", nil).run(ctx)
 	}
+	return r.runSelected(ctx)
 }
 
 // begin counts the objects, finds the kind, and removes what is not watched any more.

@@ -61,9 +61,9 @@ func (r *resource) stream(namespace string, namespaces *namespaceSet) *stream {
 	return s
 }
 
-// run lists and watches until ctx ends, or the source is gone.
-func (s *stream) run(ctx context.Context) {
-	_ = s.runUntil(ctx, func(error) bool { return false }) // its errors are in the status
+// run lists and watches until ctx ends, or the source or the kind is gone.
+func (s *stream) run(ctx context.Context) error {
+	return s.runUntil(ctx, func(error) bool { return false })
 }
 
 // runUntil is run, and returns the first error for which it shall end.
@@ -112,7 +112,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 		case err != nil:
 			failures++
 			s.fail(err, failures)
-			if ends(err) {
+			if ends(err) || errors.Is(err, objects.ErrNoSuchKind) {
 				return err
 			}
 		default:
@@ -136,10 +136,6 @@ func (s *stream) fail(err error, failures int) {
 			s.version = ""
 		}
 		return
-	}
-	switch classify("", err).reason {
-	case schedule.WatchNoSuchKind:
-		s.version = ""
 	}
 	s.r.note(s.namespace, false, err)
 }
@@ -186,6 +182,11 @@ const missingOwnerLife = 5 * time.Second
 // once lists what must be listed, and watches until the watch ends.
 func (s *stream) once(ctx context.Context) error {
 	s.ownerless = time.Time{}
+	if s.r.owners.Load() != nil { // the kind may have been installed again, with another scope
+		if err := s.findOwners(ctx); err != nil {
+			return err
+		}
+	}
 	for {
 		err := s.listAndWatch(ctx)
 		if !errors.Is(err, errOwners) {
