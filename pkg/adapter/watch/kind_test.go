@@ -67,7 +67,9 @@ func TestOwner_KindHasAnotherScope(t *testing.T) {
 		put()
 		w.start()
 		w.want("first list", time.Minute, "dev.reschedule.due Website/ops/a")
-		w.api.set(func() { w.api.kinds["Website"] = objects.Resource{Group: "example.com", Version: "v1", Kind: "Website", Plural: "websites"} })
+		w.api.set(func() {
+			w.api.kinds["Website"] = objects.Resource{Group: "example.com", Version: "v1", Kind: "Website", Plural: "websites"}
+		})
 		w.settle(10 * time.Minute)
 		put()
 		found := false

@@ -173,6 +173,9 @@ func (l *listing) begin() error {
 		w = row{resource: r.id, namespace: l.namespace, selector: r.cfg.Selector}
 	}
 	whole := l.namespace == ""
+	if w.selector != r.cfg.Selector && w.selector != mixed { // marks of both, until the list is complete
+		w.selector, changed = mixed, true
+	}
 	if whole && l.s.namespaces == nil && w.partial && w.selector == r.cfg.Selector {
 		w.partial, w.complete, changed = false, false, true // the rows of namespaces say what was complete
 	}
@@ -196,10 +199,16 @@ func (l *listing) begin() error {
 		return nil
 	}
 	for name := range l.names { // from here on a mark without an object is a deletion
-		if _, ok := r.rows.get(name); ok {
+		w, ok := r.rows.get(name)
+		switch {
+		case !ok:
+			w = row{resource: r.id, namespace: name, selector: r.cfg.Selector}
+		case w.selector == r.cfg.Selector || w.selector == mixed:
 			continue
+		default:
+			w.selector = mixed
 		}
-		if err := r.keep(row{resource: r.id, namespace: name, selector: r.cfg.Selector}); err != nil {
+		if err := r.keep(w); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,10 @@ type row struct {
 	complete bool   // a list was complete once
 }
 
+// mixed is the selector of a row while a list with another selector than before is under way: an absence proves
+// no deletion under either of them. No selector of labels has this text.
+const mixed = "!"
+
 // id is where the row is stored.
 func (w *row) id() uint64 { return rowID(w.resource, w.namespace) }
 

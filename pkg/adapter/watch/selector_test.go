@@ -1,0 +1,53 @@
+package watch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// A selector that is changed, and changed back before the list has ended, reports no object as deleted that exists.
+func TestSelector_ChangedAndBack(t *testing.T) {
+	for name, src := range map[string]func() *schedule.Spec{"own": own, "everywhere": everywhere, "labelled": labelled} {
+		t.Run(name, func(t *testing.T) {
+			run(t, src, func(t *testing.T, w *world) {
+				w.src.Watch.Resources[0].Selector = "team=a"
+				w.api.put("Namespace", "ops", true, team("a"))
+				for i := range 4 {
+					w.api.put("Website", fmt.Sprintf("ops/a%d", i), true, team("a"))
+					w.api.put("Website", fmt.Sprintf("ops/b%d", i), true, team("b"))
+				}
+				w.start()
+				w.want("first list", time.Minute, "add Website/ops/a0", "add Website/ops/a1", "add Website/ops/a2", "add Website/ops/a3")
+				w.api.set(func() {
+					w.api.onPage = func(n int) error {
+						if w.api.pages%2 == 0 {
+							return errDown
+						}
+						return nil
+					}
+				})
+				to := func(selector string) {
+					w.change(func(src *schedule.Spec) { src.Watch.Resources[0].Selector = selector })
+				}
+				to("team=b")
+				w.settle(2 * time.Second)
+				to("team=a")
+				w.settle(2 * time.Second)
+				w.api.set(func() { w.api.onPage = nil })
+				for _, k := range w.settle(time.Minute) {
+					if k.verb == "delete" {
+						t.Errorf("%s is reported as deleted", k.key)
+					}
+				}
+				w.api.remove("Website", "ops/a0")
+				w.want("a deletion", time.Second, "delete Website/ops/a0")
+				if marks := fmt.Sprint(w.marks()); marks != "[ops/a1 ops/a2 ops/a3]" {
+					t.Errorf("marks %s", marks)
+				}
+			})
+		})
+	}
+}
