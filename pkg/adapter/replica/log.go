@@ -74,8 +74,8 @@ type Log interface {
 	// State returns the state as this member has it.
 	State(ctx context.Context) (State, error)
 	// Follow sends the newest state when it has changed behind the revision, until ctx ends. What
-	// did not change may be zero; several changes may come as one. The entries are read. The
-	// channel is closed then, and when the log cannot be followed any more.
+	// did not change may be zero; several changes may come as one. Read returns the entries up to
+	// State.Last. The channel is closed then, and when the log cannot be followed any more.
 	Follow(ctx context.Context, revision int64) <-chan State
 
 	// Mark records that the member has its view on disk up to the number. Marks returns the

@@ -225,10 +225,22 @@ func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.State {
 					l.s.opts.Log.Warn("the log cannot be followed", "error", err)
 					return
 				}
+				l.awaitRead(ctx, max(newest.Head, newest.Epoch))
 			}
 		}
 	}()
 	return states
+}
+
+// awaitRead waits until a change can be read: etcd reports it to watches some microseconds before.
+func (l *Log) awaitRead(ctx context.Context, revision int64) {
+	for l.s.etcd.Server.KV().Rev() < revision {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(50 * time.Microsecond):
+		}
+	}
 }
 
 // takeAll adds changes to the state.

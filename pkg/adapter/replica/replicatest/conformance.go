@@ -3,6 +3,7 @@ package replicatest
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,14 +151,29 @@ func followed(t *testing.T, c conformance) {
 		}
 	}
 	states := c.b.Follow(ctx, read())
-	c.append(c.a, epoch, 6, "f")
+	const last = 200
+	appended := make(chan error, 1)
+	go func() {
+		for seq := uint64(6); seq <= last; seq++ {
+			if _, err := c.a.Append(ctx, epoch, seq, []byte("."), wall); err != nil {
+				appended <- err
+				return
+			}
+		}
+		appended <- nil
+	}()
 	for s := range states {
-		if s.Last == 6 && s.Head > 0 {
-			read()
+		if read(); at < s.Last || s.Head == 0 {
+			t.Fatalf("it reads up to %d of %+v", at, s)
+		}
+		if at == last {
 			break
 		}
 	}
-	if got != "abcdef" {
+	if err := <-appended; err != nil {
+		t.Fatal(err)
+	}
+	if got != "abcde"+strings.Repeat(".", last-5) {
 		t.Fatal(got)
 	}
 }
