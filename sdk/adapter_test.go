@@ -146,7 +146,7 @@ func TestAdapter_FollowsTheAnswer(t *testing.T) {
 	t.Parallel()
 	c := source(t, "demo")
 	for answer, next := range map[string]time.Duration{
-		"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": 0, "reject-again": time.Hour,
+		"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": time.Minute, "reject-again": time.Hour,
 	} {
 		key := "answer/" + answer
 		r := sdk.After(0)

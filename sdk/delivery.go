@@ -134,7 +134,8 @@ func RetryIn(w http.ResponseWriter, why error, d time.Duration) {
 }
 
 // Reject answers that a repetition would fail too: the delivery goes to the dead letter
-// sink, if there is one, with the text of why.
+// sink, if there is one, with the text of why. Then the key is due again after its
+// maxInterval.
 func Reject(w http.ResponseWriter, why error) {
 	http.Error(w, why.Error(), http.StatusUnprocessableEntity)
 }
