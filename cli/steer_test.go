@@ -150,7 +150,7 @@ func TestOutput_IsNotWritten(t *testing.T) {
 	for _, args := range []string{
 		"why s", "why s k", "why nix", "doctor s", "top s", "describe s", "key list s", "key list s -o json", "key list s -o yaml", "key list s -o name", "key list s -o ndjson", "key list s -o jsonpath={.items[0].key}",
 		"key describe s k", "key describe s --all", "key set s k2 --in 1h", "key run s k", "key delete s k2", "key delete s --prefix nix --yes", "key delete s --all --dry-run", "deadletter list s -o json",
-		"deadletter redrive s --all --yes", "deadletter delete s --all --yes", "export s", "import s -f -", "ui s --no-open", "version", "completion bash", "completion zsh", "--help", "key", "key list --help",
+		"deadletter redrive s --all --yes", "deadletter delete s --all --yes", "export s", "import s -f -", "ui s", "version", "completion bash", "completion zsh", "--help", "key", "key list --help",
 	} {
 		for name, limit := range map[string]func(c *exec.Cmd) (done func()){
 			"full": func(c *exec.Cmd) func() { c.Stdout = full; return func() {} },
@@ -256,5 +256,45 @@ func TestComplete_HostileKeysInBash(t *testing.T) {
 		if _, err := os.Stat(ran); err == nil {
 			t.Fatalf("%s: a key ran a command: %s", name, out)
 		}
+	}
+}
+
+// key set moves a key and keeps what no flag names: a uid that was lost made the finalizer's
+// DELETE fail. --policy replace drops it, and --data "" the event.
+func TestKeySet_KeepsUnnamedFields(t *testing.T) {
+	t.Parallel()
+	a := newAdapter(t, t.TempDir(), "s")
+	const all = "--uid U --reason why --max-interval 1h --expires-at 2050-01-01T00:00:00Z --data {} --type t"
+	const kept = `{.uid} {.reason} {.maxInterval} {.expiresAt} {.event.type}`
+	set := func(flags string) {
+		t.Helper()
+		args := strings.Fields(flags)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "EMPTY", "")
+		}
+		a.ok(t, "", append([]string{"key", "set", "s", "k", "--in"}, args...)...)
+	}
+	for _, c := range []struct{ flags, want string }{
+		{"1h " + all, "U why 1h0m0s 2050-01-01T00:00:00Z t"},
+		{"5m", "U why 1h0m0s 2050-01-01T00:00:00Z t"},
+		{"6m --reason EMPTY --max-interval 2h", "U  2h0m0s 2050-01-01T00:00:00Z t"},
+		{"7m --data EMPTY", "U  2h0m0s 2050-01-01T00:00:00Z "},
+		{"8m --policy replace", "    "},
+	} {
+		set(c.flags)
+		if got := a.ok(t, "", "key", "describe", "s", "k", "-o", "jsonpath="+kept); got != c.want+"\n" {
+			t.Errorf("key set --in %s: the key has %q, want %q", c.flags, got, c.want)
+		}
+	}
+	revision := strings.TrimSpace(a.ok(t, "", "key", "describe", "s", "k", "-o", "jsonpath={.revision}"))
+	set("9m --if-match " + revision)
+	if r := a.run(t, "", "key", "set", "s", "k", "--in", "9m", "--if-match", revision); r.code != 5 || strings.Contains(r.err, "sdk: ") {
+		t.Errorf("at an old revision: %d, %s", r.code, r.err)
+	}
+	if r := a.run(t, "", "key", "set", "s", "k", "--in", "1h", "--expires-at", "2030-01-01T00:00:00Z"); r.code != 0 || strings.Contains(r.err, "expires") {
+		t.Errorf("it expires later: %d, %s", r.code, r.err)
+	}
+	if r := a.run(t, "", "key", "set", "s", "k", "--at", "2031-01-01T00:00:00Z"); r.code != 0 || !strings.Contains(r.err, "It expires ") {
+		t.Errorf("it expires first: %d, %s", r.code, r.err)
 	}
 }

@@ -257,7 +257,9 @@ func (e *env) keySet() *cobra.Command {
 	var revision uint64
 	c := e.command("set NAME KEY", "Schedule a key", `
 $ key set git-repos GitRepo/team-a/site --in 5m
-$ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.json --if-match 184467`,
+$ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.json --if-match 184467
+# Nothing of what the key has but its event
+$ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
 			r := sdk.Request{Policy: sdk.Policy(policy), UID: uid, Reason: reason}
 			changed := cmd.Flags().Changed
@@ -291,15 +293,24 @@ $ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.
 			if err != nil {
 				return err
 			}
-			r.Event = event
+			if r.Event = event; event == nil && changed("data") {
+				r.Event = &sdk.Event{}
+			}
 			var conditions []sdk.Condition
 			if changed("if-match") {
 				conditions = append(conditions, sdk.IfRevision(revision))
 			}
 			return e.opened(cmd.Context(), args[0], func(src *source) error {
-				k, err := src.Schedule(cmd.Context(), args[1], r, conditions...)
+				schedule := func() (*sdk.Schedule, error) { return src.Schedule(cmd.Context(), args[1], r, conditions...) }
+				if !changed("policy") {
+					schedule = func() (*sdk.Schedule, error) { return keep(cmd.Context(), src, args[1], r, changed, conditions) }
+				}
+				k, err := schedule()
 				if err != nil {
 					return err
+				}
+				if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(k.DueAt) {
+					fmt.Fprintf(e.err, "It expires %s, before it is due: --expires-at moves that.\n", e.relative(k.ExpiresAt))
 				}
 				if o.format != "" {
 					return o.printOne(e.out, k)
@@ -311,18 +322,58 @@ $ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.
 	f := c.Flags()
 	f.StringVar(&in, "in", "", "due after this duration, such as 5m30s or PT5M30S; 0s is now")
 	f.StringVar(&at, "at", "", "due at this instant, RFC 3339")
-	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail")
-	f.StringVar(&data, "data", "", "data of the event: text, @FILE, or @- for the standard input")
+	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail; replace drops its uid, reason, expiresAt and maxInterval")
+	f.StringVar(&data, "data", "", "data of the event: text, @FILE, or @- for the standard input; '' removes the event that the key has")
 	f.StringVar(&kind, "type", "", "type of the event")
 	f.StringVar(&uid, "uid", "", "uid of the object that the key stands for")
 	f.StringVar(&reason, "reason", "", "short text for people")
 	f.StringVar(&expires, "expires-at", "", "not delivered from this instant on, RFC 3339")
 	f.StringVar(&interval, "max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
+	c.Long = `Schedule a key. What no flag names stays as the key has it.`
 	choices(c, "policy", policies...)
 	c.ValidArgsFunction = e.completeKeys
 	o = outputFlags(c, "json", "yaml")
 	return c
+}
+
+// keep schedules a key at the revision that it read, with the fields that the key has and
+// that no flag names: replacing an occurrence would drop them.
+func keep(ctx context.Context, src *source, key string, r sdk.Request, changed func(string) bool, conditions []sdk.Condition) (*sdk.Schedule, error) {
+	for tries := 1; ; tries++ {
+		k, err := src.Get(ctx, key)
+		at := sdk.IfAbsent()
+		switch {
+		case errors.Is(err, sdk.ErrNotFound):
+			k = &sdk.Schedule{}
+		case errors.Is(err, sdk.ErrForbidden):
+			return nil, fmt.Errorf("%w; --policy replace does not read the key, and drops its uid, reason, expiresAt and maxInterval", err)
+		case err != nil:
+			return nil, err
+		default:
+			at = sdk.IfRevision(k.Revision)
+		}
+		kept := r
+		if !changed("uid") {
+			kept.UID = k.UID
+		}
+		if !changed("reason") {
+			kept.Reason = k.Reason
+		}
+		if !changed("expires-at") {
+			kept.ExpiresAt = k.ExpiresAt
+		}
+		if !changed("max-interval") {
+			kept.MaxInterval = k.MaxInterval
+		}
+		if len(conditions) > 0 {
+			return src.Schedule(ctx, key, kept, conditions...)
+		}
+		s, err := src.Schedule(ctx, key, kept, at)
+		if tries == 3 || !errors.Is(err, sdk.ErrConflict) {
+			return s, err
+		}
+	}
 }
 
 // maxData bounds what is read of a file: the adapter takes 256 KiB.
