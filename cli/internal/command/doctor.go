@@ -178,7 +178,7 @@ func (s *session) rights(ctx context.Context, objects []*object) []finding {
 		f := finding{Subject: "right to " + r.verb + " " + r.resource + "/" + r.subresource + " in " + r.namespace, OK: true, Detail: "You have it."}
 		answer, err := s.api.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
-			f.Unknown, f.Detail = true, "It could not be asked: "+err.Error()
+			f.Unknown, f.Detail = true, "It could not be asked: "+words(err)
 		} else if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); !allowed {
 			f.OK, f.Detail = false, fmt.Sprintf("You do not have it: %s. Check: kubectl auth can-i %s %s/%s --subresource=%s -n %s", r.cure, r.verb, r.resource, r.name, r.subresource, r.namespace)
 		}

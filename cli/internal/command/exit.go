@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -56,13 +57,18 @@ func (e *env) exit(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
 	}
-	if text := err.Error(); text != "" {
+	if text := words(err); text != "" {
 		fmt.Fprintln(e.err, "Error:", printable.Line(text))
 	}
 	if ctx.Err() != nil {
 		return exitOther
 	}
 	return codeOf(err)
+}
+
+// words is the text of an error, without the name of the library that made it.
+func words(err error) string {
+	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "sdk: "), ": sdk: ", ": ")
 }
 
 // codeOf is the exit code of an error.

@@ -19,7 +19,7 @@ drain --timeout
 top -A --watch -o --no-headers
 why -o
 doctor -A -o
-ui --port --no-open
+ui --port
 key list --state --overdue --prefix --order --limit --all -o --no-headers
 key describe --prefix --all -v -o
 key run --prefix --all --dry-run --yes
@@ -28,7 +28,7 @@ key set --in --at --policy --data --type --uid --if-match --reason -o
 key watch --prefix -o
 deadletter list --older-than --prefix -o --no-headers
 deadletter describe --all -v -o
-deadletter redrive --all --older-than --new-id --dry-run --yes
+deadletter redrive --all --older-than --dry-run --yes
 deadletter delete --all --older-than --dry-run --yes
 export --prefix
 import -f --policy --resume

@@ -110,7 +110,7 @@ func TestOutput_FullDevice(t *testing.T) {
 		"why web", "why web -o json", "why web k", "why nix", "key describe web k", "key describe web --all", "describe web -v", "describe web -o yaml", "top web", "top web --watch", "key watch web", "version", "doctor",
 		"key list web", "key list web -o name", "key list web -o jsonpath={.items[0].key}", "token web", "list", "suspend web", "resume --all --yes", "drain web", "create new --sink x", "update web --delay 1s", "apply web --delay 1s",
 		"delete web --yes", "key set web k --in 1h", "key run web k", "key delete web k", "key delete web --all --yes", "deadletter list web", "deadletter describe web k", "deadletter redrive web k", "deadletter delete web --all --yes",
-		"export web", "ui --no-open", "completion bash", "--help", "key",
+		"export web", "ui", "completion bash", "--help", "key",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +214,6 @@ func TestFlags_RefusedBeforeAnyCall(t *testing.T) {
 		"token web --lifetime 1m":                           "--lifetime",
 		"key list web --request-timeout -1s":                "--request-timeout",
 		"deadletter redrive web --all --yes --older-than x": "--older-than",
-		"deadletter redrive web --all --yes --new-id=false": "--new-id",
 		"deadletter list web --older-than 7y":               "--older-than",
 		"ui --port 70000":                                   "--port",
 		"top --interval 0s":                                 "--interval",

@@ -189,7 +189,7 @@ type topRow struct {
 }
 
 // failedWith is the error of a source.
-func (t *topRow) failedWith(err error) { t.err, t.Error = err, err.Error() }
+func (t *topRow) failedWith(err error) { t.err, t.Error = err, words(err) }
 
 // top is the command of that name.
 func (e *env) top() *cobra.Command {

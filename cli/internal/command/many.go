@@ -128,7 +128,7 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 		switch {
 		case err != nil && len(keys) > 1:
 			p.end()
-			fmt.Fprintf(e.err, "%s: %s\n", printable.Line(key), printable.Line(err.Error()))
+			fmt.Fprintf(e.err, "%s: %s\n", printable.Line(key), printable.Line(words(err)))
 		case err == nil && k.dryRun:
 			fmt.Fprintf(e.out, "%s (dry run)\n", printable.Line(key))
 		case err == nil && !k.many():
@@ -178,7 +178,7 @@ func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, d d
 		case err != nil && k.many():
 			return err
 		case err != nil:
-			fmt.Fprintln(e.err, printable.Line(err.Error()))
+			fmt.Fprintln(e.err, printable.Line(words(err)))
 		case o.format != "":
 			err = l.add(v, "")
 		default:
@@ -422,7 +422,6 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 func (e *env) letterChange(verb, short, ask, done string) *cobra.Command {
 	var k *choice
 	var older string
-	var fresh bool
 	c := e.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
 $ deadletter `+verb+` git-repos GitRepo/team-a/site
 $ deadletter `+verb+` git-repos --all --older-than 24h`,
@@ -432,9 +431,6 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 			}
 			if older != "" && !k.many() {
 				return usage("--older-than goes with --prefix or --all")
-			}
-			if verb == "redrive" && !fresh {
-				return usage("--new-id: the source gives each redriven event a new id, so that a sink that drops repeats takes it")
 			}
 			before, err := e.before(older)
 			if err != nil {
@@ -477,9 +473,6 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 		})
 	k = chooseFlags(c)
 	c.Flags().StringVar(&older, "older-than", "", olderThan)
-	if verb == "redrive" {
-		c.Flags().BoolVar(&fresh, "new-id", true, "with a new id, which is always so")
-	}
 	c.ValidArgsFunction = e.completeLetters
 	return c
 }

@@ -45,8 +45,8 @@ func Main(ctx context.Context, version string, args []string, in io.Reader, out,
 	e.completesKubectl = strings.HasPrefix(name, "kubectl_complete-")
 	e.asks = terminal(in) && terminal(errs)
 	e.screen = terminal(out)
-	e.colour = e.screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	e.progress = terminal(errs)
+	e.colour = e.screen && obeys(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	e.progress = terminal(errs) && obeys(errs)
 	return e.run(ctx, args[1:])
 }
 

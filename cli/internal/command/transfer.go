@@ -327,7 +327,7 @@ func (i *importer) send(ctx context.Context, items []sdk.Item) error {
 				return o.Err // the others would fail too
 			}
 			i.failed.add(o.Err)
-			fmt.Fprintf(i.err, "%s: %s\n", printable.Line(o.Key), printable.Line(o.Err.Error()))
+			fmt.Fprintf(i.err, "%s: %s\n", printable.Line(o.Key), printable.Line(words(o.Err)))
 		case o.Schedule.Result == sdk.Kept:
 			i.kept++
 			i.failed.done++

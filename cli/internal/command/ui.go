@@ -45,9 +45,6 @@ $ ui -A --port 8086`,
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
-			if closed, _ := cmd.Flags().GetBool("no-open"); !closed {
-				return usage("--no-open: no browser is opened, because other users of the machine see the arguments of programs, and the address has the secret")
-			}
 			if _, _, at, err := s.address(); err == nil && at != "" && !all && len(args) == 0 {
 				args = []string{at}
 			}
@@ -59,11 +56,11 @@ $ ui -A --port 8086`,
 	c.Long = `Serve the web page on a loopback address of this machine until interrupted: sources,
 keys and why they do not run, dead letters, live events.
 
-The printed address opens the page once, in one browser. Calls go through the port-forward
-of this process, with your rights; tokens never reach the browser.`
+The printed address opens the page once, in one browser. No browser is opened: other users
+of the machine see the arguments of programs, and the address has a secret. Calls go
+through the port-forward of this process, with your rights; tokens never reach the browser.`
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().Uint16Var(&port, "port", 0, "port of this machine (default: a free one)")
-	c.Flags().Bool("no-open", true, "print the address, and open no browser, which is always so: other users of the machine see the arguments of programs")
 	c.ValidArgsFunction = e.completeSources
 	return c
 }
