@@ -33,7 +33,7 @@ func (s *Source) Take() (*Delivery, error) {
 		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
-	for !s.readsFail() && s.q.cfg.Owns() {
+	for !s.readsFail() && s.q.mayDeliver() {
 		now := s.now()
 		s.page.Lock()
 		settings := s.Spec() // with the lock: a key that came after the source was suspended is not taken
@@ -61,6 +61,40 @@ func (s *Source) Take() (*Delivery, error) {
 		}
 	}
 	return nil, nil
+}
+
+// spaceEvery is how often the queue looks for space while no delivery starts for want of it.
+const spaceEvery = time.Second
+
+// mayDeliver reports that a delivery may start: no other adapter can own the store, and the
+// disk has space for outcomes. Without space it has all sources woken once there is some.
+func (q *Queue) mayDeliver() bool {
+	if !q.cfg.Owns() {
+		return false
+	}
+	if q.store.SpaceForOutcomes() {
+		return true
+	}
+	if !q.paused.Swap(true) {
+		q.cfg.Log.Warn("the disk is nearly full: no delivery starts until there is space for its outcome")
+		q.work.Go(q.awaitSpace)
+	}
+	return false
+}
+
+func (q *Queue) awaitSpace() {
+	for !q.store.SpaceForOutcomes() {
+		select {
+		case <-q.stop:
+			return
+		case <-time.After(spaceEvery):
+		}
+	}
+	q.paused.Store(false)
+	q.cfg.Log.Info("the disk has space again: deliveries go on")
+	for _, s := range q.Sources() {
+		q.cfg.Wake(s)
+	}
 }
 
 // start begins the delivery that a row of the page stands for, unless its key

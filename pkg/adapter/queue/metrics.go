@@ -68,6 +68,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink; absent without one.")
 	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent while there is none.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
+	paused := gauge("reschedule_deliveries_paused", "1 while no delivery starts because the disk has no space for its outcome, else 0.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	marked := gauge("reschedule_watch_stored_bytes", "Bytes that are remembered of the source's watched objects, as max-bytes counts them; absent while there are none.")
 	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
@@ -80,6 +81,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	var err error
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		limited := map[string]bool{}
+		o.ObserveInt64(paused, one(q.paused.Load()))
 		for _, s := range q.Sources() {
 			c, err := s.Counts()
 			if err != nil {
@@ -136,19 +138,25 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			if !c.NextDueAt.IsZero() {
 				o.ObserveFloat64(next, float64(c.NextDueAt.UnixMilli())/1000, labels)
 			}
-			paused, age := int64(0), 0.0
+			age := 0.0
 			switch {
 			case settings.Suspend:
-				paused = 1
 			case !c.OldestUntriedAt.IsZero():
 				age = max(q.cfg.Now().Sub(c.OldestUntriedAt).Seconds(), 0)
 			}
-			o.ObserveInt64(suspended, paused, labels)
+			o.ObserveInt64(suspended, one(settings.Suspend), labels)
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, marked, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
+	}, paused, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, marked, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
 	return &m, err
+}
+
+func one(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func (m *metrics) close() {

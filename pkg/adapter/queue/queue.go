@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -66,6 +67,7 @@ type Queue struct {
 	tenants map[string]*tenant // by namespace
 
 	loads  chan struct{} // bounds loads at a time
+	paused atomic.Bool   // no delivery starts: the disk has no space for outcomes
 	expiry expiry
 	stop   chan struct{}
 	work   sync.WaitGroup

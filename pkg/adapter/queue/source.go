@@ -222,7 +222,7 @@ func (s *Source) Removed() bool { return s.removed.Load() }
 // NextAt is when [Source.Take] may return a key; zero if no time is known (Wake is
 // called when that changes), and always of a removed source.
 func (s *Source) NextAt() time.Time {
-	if s.Removed() || s.readsFail() || !s.q.cfg.Owns() {
+	if s.Removed() || s.readsFail() || !s.q.mayDeliver() {
 		return time.Time{}
 	}
 	s.page.Lock()

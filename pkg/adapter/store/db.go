@@ -37,9 +37,11 @@ type DB struct {
 	gate      gate
 	copying   sync.Mutex // while there is a checkpoint
 	places    places
-	engine    limited     // log lines about errors of the engine
-	stalls    limited     // log lines about writes that wait for it
-	stalled   atomic.Bool // writes wait for it
+	engine    limited      // log lines about errors of the engine
+	stalls    limited      // log lines about writes that wait for it
+	stalled   atomic.Bool  // writes wait for it
+	flushing  atomic.Bool  // it flushes
+	flushedAt atomic.Int64 // when look last asked for a flush, Unix nanoseconds
 	revisions revisions
 	counters  counters
 	lazy      lazySync
@@ -115,6 +117,9 @@ func (db *DB) open(o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	u, _ := usage(fs, o.Dir)
+	b := newBallast(&o, fs, u, db.log)
+	db.space.init(&o, fs, u, b) // it makes space for what follows
 	synced, err := openSynced(fs, o.Dir)
 	if err == nil && !o.lenient {
 		err = synced.refuse()
@@ -130,9 +135,7 @@ func (db *DB) open(o Options) (err error) {
 			err = errors.Join(err, synced.close())
 		}
 	}()
-	u, _ := usage(fs, o.Dir)
-	db.space.init(&o, fs, u)
-	db.full = newFullFS(fs, o.Dir, synced, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
+	db.full = newFullFS(fs, o.Dir, synced, b, db.look, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()

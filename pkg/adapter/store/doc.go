@@ -132,8 +132,9 @@
 // cache of 56 MiB, in which the memtables of up to 16 MiB each are counted, at
 // most 256 open tables, three numbers for each source asked for, and a filter of the keys
 // that are not there, of at most 10 MiB while its successor is made; beyond that nothing
-// grows with what is stored. A file system below 512 MiB gets smaller memtables,
-// since a few logs of their size are kept to be used again.
+// grows with what is stored. A file system below 2 GiB gets smaller memtables and tables,
+// since a few logs of their size are kept to be used again, and a compaction must fit the
+// reserve.
 //
 // # Damage
 //
@@ -162,7 +163,12 @@
 //
 // Space returns ErrFull for growth while less than Options.Reserve is free, so that
 // outcomes, cancellations and compactions have space; replacements that do not grow
-// may use half of the reserve. While space is scarce (less than an eighth of the disk
+// may use half of the reserve, and a namespace that holds little three quarters. In the last
+// quarter SpaceForOutcomes is false. An outcome writes some hundred bytes. When an eighth of
+// the reserve is left, the ballast is removed, a file that takes up space which nothing else
+// may use: a flush and a compaction take space before they free any. While space is scarce
+// the memtable is flushed now and then, since what it removes is still there before; below
+// the reserve one compaction runs at a time, and none beside a flush. While space is scarce (less than an eighth of the disk
 // beyond the reserve, at most 1 GiB) a namespace may hold only as much as is still
 // free, so that one that has filled the disk leaves a part to the others. If other
 // programs use that part too, a write to the log waits until there is space, and so

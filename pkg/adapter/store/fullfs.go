@@ -35,6 +35,8 @@ const retryEvery = 100 * time.Millisecond
 // Writes to tables are different too: a flush or a compaction is given up, so that
 // its files are removed. Pebble starts it again, after a pause.
 //
+// The first thing to do without space is to release the ballast.
+//
 // The waiting ends with stop: a write of the log or the manifest that then has no space
 // freezes the disk too.
 //
@@ -44,6 +46,8 @@ type fullFS struct {
 	vfs.FS
 	dir     string
 	opened  atomic.Bool  // Pebble is open: until then it reports each error itself
+	ballast *ballast
+	look    func()       // called before a table is made
 	lost    func(error)  // called before the first write is dropped
 	waiting atomic.Int64 // writes that wait for space
 	gaveUp  atomic.Bool  // the last flush or compaction had no space
@@ -53,8 +57,8 @@ type fullFS struct {
 	synced  *synced // what is on stable storage of logs and manifests
 }
 
-func newFullFS(fs vfs.FS, dir string, s *synced, lost func(error)) *fullFS {
-	return &fullFS{FS: fs, dir: fs.PathJoin(dir), synced: s, lost: lost, stopped: make(chan struct{})}
+func newFullFS(fs vfs.FS, dir string, s *synced, b *ballast, look func(), lost func(error)) *fullFS {
+	return &fullFS{FS: fs, dir: fs.PathJoin(dir), synced: s, ballast: b, look: look, lost: lost, stopped: make(chan struct{})}
 }
 
 // IsFull reports that the error is of a full disk or a used-up quota.
@@ -90,6 +94,9 @@ func (f *fullFS) try(name string, do func() error) error {
 		return nil
 	}
 	err := do()
+	if IsFull(err) && f.ballast.release() {
+		err = do()
+	}
 	if !IsFull(err) {
 		return f.failed(name, err)
 	}
@@ -144,6 +151,9 @@ func (f *fullFS) table(name string) bool {
 
 // Create implements vfs.FS.
 func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
+	if f.table(name) {
+		f.look()
+	}
 	err = f.try(name, func() (err error) {
 		if strings.HasPrefix(f.PathBase(name), "marker.") && f.PathDir(name) == f.dir {
 			// The manifest that it names must be there before it.

@@ -67,12 +67,15 @@ func (o *Options) reserve(total uint64) int64 {
 }
 
 // pebble makes the engine's options. total is the size of the file system, 0
-// if unknown: on a small one the memtable must be small too, since a few
-// write-ahead logs of its size are kept and used again.
+// if unknown. On a small one the memtable must be small too, since a few
+// write-ahead logs of its size are kept and used again. And so must a compaction, which
+// takes space before it frees any: four memtables and the base level fit the reserve.
 func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
-	mem := uint64(memTable)
+	mem, base, table := uint64(memTable), int64(64<<20), int64(2<<20)
 	if total > 0 {
-		mem = min(mem, max(total/32, 1<<20))
+		mem = min(mem, max(total/64, 1<<20))
+		base = min(base, int64(max(total/32, 2<<20)))
+		table = min(table, base/32)
 	}
 	ended := func(err error) {
 		if err == nil {
@@ -94,7 +97,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		// A full disk stops compactions; writes must go on meanwhile.
 		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 200,
-		LBaseMaxBytes:         64 << 20,
+		LBaseMaxBytes:         base,
 		MaxManifestFileSize:   4 << 20,
 		FlushDelayDeleteRange: 10 * time.Second,
 		EventListener: &pebble.EventListener{
@@ -106,7 +109,11 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				db.corruptAt(fmt.Sprintf("%s: %v", i.Path, i.Details), i.Details)
 			},
-			FlushEnd:      func(i pebble.FlushInfo) { ended(i.Err) },
+			FlushBegin: func(pebble.FlushInfo) { db.flushing.Store(true) },
+			FlushEnd: func(i pebble.FlushInfo) {
+				db.flushing.Store(false)
+				ended(i.Err)
+			},
 			CompactionEnd: func(i pebble.CompactionInfo) { ended(i.Err) },
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 				db.stalled.Store(true)
@@ -115,8 +122,9 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			WriteStallEnd: func() { db.stalled.Store(false) },
 		},
 	}
+	p.TargetFileSizes[0] = table
 	p.DisableConsistencyCheck = o.lenient
-	p.Experimental.CompactionScheduler = &scheduler{}
+	p.Experimental.CompactionScheduler = &scheduler{low: db.space.isLow, flushing: db.flushing.Load}
 	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
 	// A PUT mostly reads a key that is not there: a filter saves the read.
 	for i := range p.Levels {

@@ -518,14 +518,14 @@ func endSwap(fs vfs.FS, dir string) error {
 	return syncDir(fs, dir)
 }
 
-// moveFiles moves all files, no directories, but for locks and the given ones.
+// moveFiles moves all files, no directories, but for locks, the ballast and the given ones.
 func moveFiles(fs vfs.FS, from, to string, but ...string) error {
 	names, err := fs.List(from)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if name == "LOCK" || slices.Contains(but, name) {
+		if name == "LOCK" || name == ballastName || slices.Contains(but, name) {
 			continue
 		}
 		info, err := fs.Stat(fs.PathJoin(from, name))

@@ -9,9 +9,12 @@ import (
 
 // scheduler lets Pebble run as many compactions as it asks for, as its own
 // default does, but without that one's ticker: an idle process does not wake
-// up, and months of fake time pass quickly.
+// up, and months of fake time pass quickly. While space is low it runs one at a time, and none
+// beside a flush: each takes space before it frees any, and a flush frees a log.
 type scheduler struct {
-	db pebble.DBForCompaction
+	db       pebble.DBForCompaction
+	low      func() bool
+	flushing func() bool
 
 	mu      sync.Mutex
 	running int
@@ -36,7 +39,14 @@ func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 }
 
 func (s *scheduler) take() bool {
-	if s.closed || s.running >= s.db.GetAllowedWithoutPermission() {
+	most := s.db.GetAllowedWithoutPermission()
+	if s.low() {
+		most = min(most, 1)
+		if s.flushing() {
+			most = 0
+		}
+	}
+	if s.closed || s.running >= most {
 		return false
 	}
 	s.running++

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ const maxScarce = 1 << 30
 // smallShare is the share of the reserve up to which a namespace is small.
 const smallShare = 64
 
-// space watches the free disk space. Four rules give it out:
+// space watches the free disk space, without the [ballast]. These rules give it out:
 //
 //   - While at least reserve+scarce is free, every namespace may grow.
 //   - Below that (scarce is an eighth of the disk, at most maxScarce) a namespace
@@ -27,8 +28,10 @@ const smallShare = 64
 //     scarce to the others: a new namespace may hold up to half of it, the next one
 //     up to a third, and a part is always left.
 //   - The reserve is for outcomes, removals and compactions, which must go on. Its
-//     first half also takes replacements that do not grow. Its second half does not,
-//     because many replacements make garbage until a compaction.
+//     first half also takes replacements that do not grow. Its third quarter takes those of
+//     a namespace that holds at most the bytes of it that are free: many replacements make
+//     garbage until a compaction, and those of one namespace must not stop the others.
+//   - In its last quarter no delivery starts, since its outcome might not fit.
 //   - A namespace that holds, with the growth, at most a smallShare-th of the reserve may
 //     grow in the first half too. A compaction writes its tables before it removes the old
 //     ones, so for some milliseconds it may take all that the second rule leaves to others,
@@ -41,15 +44,16 @@ type space struct {
 	dir             string
 	reserve, scarce int64
 	known           bool // the file system reports its usage
+	ballast         *ballast
 
 	checkedAt atomic.Int64 // Unix nanoseconds
 	free      atomic.Int64
 }
 
-func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage) {
-	r.fs, r.dir, r.known = fs, o.Dir, u.TotalBytes > 0
+func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage, b *ballast) {
+	r.fs, r.dir, r.known, r.ballast = fs, o.Dir, u.TotalBytes > 0, b
 	r.reserve, r.scarce = o.reserve(u.TotalBytes), int64(min(u.TotalBytes/8, maxScarce))
-	r.free.Store(int64(u.AvailBytes))
+	r.free.Store(b.balance(int64(u.AvailBytes), r.reserve))
 }
 
 // Space implements Store.
@@ -62,6 +66,13 @@ func (db *DB) Space(growth, held int64) error {
 		return ErrFull
 	}
 	return nil
+}
+
+// SpaceForOutcomes implements Store.
+func (db *DB) SpaceForOutcomes() bool {
+	db.look()
+	r := &db.space
+	return !db.Waiting() && (!r.known || r.freeNow() >= r.reserve/4)
 }
 
 // Waiting implements Store. A change waits for a write to the log, or for a flush that
@@ -92,19 +103,22 @@ func (r *space) freeNow() int64 {
 	if last := r.checkedAt.Load(); now-last >= int64(spaceEvery) || now < last {
 		if r.checkedAt.CompareAndSwap(last, now) {
 			if u, ok := usage(r.fs, r.dir); ok {
-				r.free.Store(int64(u.AvailBytes))
+				r.free.Store(r.ballast.balance(int64(u.AvailBytes), r.reserve))
 			}
 		}
 	}
 	return r.free.Load()
 }
 
-// Usage returns the bytes that are free on the disk, the bytes of them that are kept
+// isLow reports that growth is refused, as it was at the last look.
+func (r *space) isLow() bool { return r.known && r.free.Load() < r.reserve }
+
+// Usage returns the bytes that are free on the disk without the ballast, the bytes of them that are kept
 // back, and what the store has on it. Where the file system reports nothing, known is
 // false.
 func (db *DB) Usage() (free, reserve, used int64, known bool) {
-	if u, ok := usage(db.space.fs, db.space.dir); ok {
-		free, known = int64(u.AvailBytes), true
+	if known = db.space.known; known {
+		free = max(db.space.freeNow(), 0)
 	}
 	if db.gate.enter() {
 		used = int64(db.db.Metrics().DiskSpaceUsage())
@@ -115,10 +129,39 @@ func (db *DB) Usage() (free, reserve, used int64, known bool) {
 
 func (r *space) allows(free, growth, held int64) bool {
 	switch {
-	case growth <= 0, held <= r.reserve/smallShare:
+	case growth <= 0:
+		return free >= r.reserve/2 || free >= r.reserve/4 && held <= free-r.reserve/4
+	case held <= r.reserve/smallShare:
 		return free >= r.reserve/2
 	case free >= r.reserve+r.scarce:
 		return true
 	}
 	return free >= r.reserve && held <= free-r.reserve
+}
+
+// flushEvery is the pause between two flushes of flushLow.
+const flushEvery = 10 * time.Second
+
+// look asks how much is free, and flushes while space is scarce: what a memtable removes frees
+// space only once it is flushed, and nothing else may come to fill it.
+func (db *DB) look() {
+	if db.space.leaves(0) || !db.full.opened.Load() {
+		return
+	}
+	now := time.Now().UnixNano()
+	if last := db.flushedAt.Load(); now-last < int64(flushEvery) || !db.flushedAt.CompareAndSwap(last, now) {
+		return
+	}
+	go func() {
+		if !db.gate.enter() {
+			return
+		}
+		defer db.gate.leave()
+		if db.db.Metrics().MemTable.Count > 1 { // a flush is under way
+			return
+		}
+		if _, err := db.db.AsyncFlush(); err != nil {
+			db.logLimited(&db.engine, slog.LevelWarn, "store: flushing", err.Error())
+		}
+	}()
 }

@@ -88,6 +88,10 @@ type Store interface {
 	// not for removals and outcomes.
 	Space(growth, held int64) error
 
+	// SpaceForOutcomes reports that the disk has space for what outcomes change. While it does
+	// not, start no delivery.
+	SpaceForOutcomes() bool
+
 	// Waiting reports that changes wait for space on the disk. Space returns ErrFull then.
 	Waiting() bool
 

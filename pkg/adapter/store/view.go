@@ -367,7 +367,7 @@ func (v *View) Own(log Log) (*DB, error) {
 		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
 	}
 	u, _ := usage(v.options.fs(), v.options.Dir)
-	db.space.init(&v.options, v.options.fs(), u)
+	db.space.init(&v.options, v.options.fs(), u, base.space.ballast)
 	db.lazy.sync = func() error { return nil } // nothing is lazy: the log has it
 	db.gate.idle = make(chan struct{}, 1)
 	// absent.asked stays nil, so there is no filter of absent keys: other members add keys too.

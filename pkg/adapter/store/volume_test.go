@@ -62,7 +62,7 @@ func TestBytes_GoWithThePurge(t *testing.T) {
 }
 
 // Whatever is free, each rule gives out what it says, to the byte.
-func TestSpace_FourRules(t *testing.T) {
+func TestSpace_Rules(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	r := space{reserve: 100 * mib, scarce: 300 * mib}
@@ -85,7 +85,10 @@ func TestSpace_FourRules(t *testing.T) {
 		{50*mib - 1, 1, 1, false},
 		{100*mib - 1, 0, 1 << 50, true},
 		{50 * mib, 0, 1 << 50, true},
-		{50*mib - 1, 0, 0, false},
+		{50*mib - 1, 0, 25*mib - 1, true}, // who holds no more than is free of the third quarter
+		{50*mib - 1, 0, 25 * mib, false},
+		{25 * mib, 0, 0, true},
+		{25*mib - 1, 0, 0, false},
 		{50 * mib, -1, 0, true},
 	} {
 		if got := r.allows(c.free, c.growth, c.held); got != c.want {

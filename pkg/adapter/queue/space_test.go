@@ -1,0 +1,53 @@
+package queue
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// nearlyFull is a store whose disk may have no space for outcomes.
+type nearlyFull struct {
+	store.Store
+	full *atomic.Bool
+}
+
+func (s nearlyFull) SpaceForOutcomes() bool { return !s.full.Load() }
+
+// While the disk has no space for outcomes, no delivery starts; once there is space, deliveries go on by
+// themselves. A sink that failed filled the last bytes of a full disk, which was full for good then.
+func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		var woken atomic.Int64
+		s, done := open(t, func(cfg *Config, _ *schedule.Spec) {
+			cfg.Store = nearlyFull{cfg.Store, &full}
+			cfg.Wake = func(*Source) { woken.Add(1) }
+		})
+		defer done()
+		if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // its page is loaded
+		full.Store(true)
+		if d, err := s.Take(); d != nil || err != nil || !s.NextAt().IsZero() {
+			t.Errorf("a delivery without space: %v %v, the next at %v", d, err, s.NextAt())
+		}
+		time.Sleep(3 * time.Second)
+		full.Store(false)
+		before := woken.Load()
+		time.Sleep(spaceEvery)
+		synctest.Wait()
+		if woken.Load() == before {
+			t.Error("the source is not woken although there is space")
+		}
+		if d, err := s.Take(); d == nil || err != nil {
+			t.Errorf("no delivery although there is space: %v", err)
+		}
+	})
+}
