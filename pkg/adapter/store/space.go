@@ -28,9 +28,9 @@ const smallShare = 64
 //     scarce to the others: a new namespace may hold up to half of it, the next one
 //     up to a third, and a part is always left.
 //   - The reserve is for outcomes, removals and compactions, which must go on. Its
-//     first half also takes replacements that do not grow. Its third quarter takes those of
-//     a namespace that holds at most the bytes of it that are free: many replacements make
-//     garbage until a compaction, and those of one namespace must not stop the others.
+//     first half also takes replacements that do not grow. Its third quarter takes
+//     replacements of a namespace that holds at most the bytes of it that are free: many
+//     replacements make garbage until a compaction, and one namespace must not stop the others.
 //   - In its last quarter no delivery starts, since its outcome might not fit.
 //   - A namespace that holds, with the growth, at most a smallShare-th of the reserve may
 //     grow in the first half too. A compaction writes its tables before it removes the old
