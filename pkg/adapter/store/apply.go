@@ -122,6 +122,7 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	switch {
 	case err != nil:
 	case c.New == nil:
+		db.reclaim.garbage.Add(rowBytes)
 		err = b.Delete(s.key, nil)
 	default:
 		db.absent.add(s.key)
@@ -166,6 +167,9 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	return db.count(deltas, c.Source, c.Key, n, held)
 }
 
+// rowBytes is about what the rows of an entry take, beside its event.
+const rowBytes = 512
+
 // hide removes a row that cannot be read. A range hides what is below without reading it; a
 // key does not.
 func hide(b *pebble.Batch, row []byte) error {
@@ -190,6 +194,9 @@ func (db *DB) addEvent(b *pebble.Batch, s *scratch, c *Change) (err error) {
 		return errOmitted
 	case event != nil && old != nil && keeps(old, event), event == nil && old == nil && !c.Corrupt:
 		return nil
+	}
+	if old != nil {
+		db.reclaim.garbage.Add(old.Body())
 	}
 	s.key = appendEventKey(s.key[:0], c.Source, c.Key)
 	if c.Corrupt {

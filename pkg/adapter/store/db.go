@@ -37,11 +37,11 @@ type DB struct {
 	gate      gate
 	copying   sync.Mutex // while there is a checkpoint
 	places    places
-	engine    limited      // log lines about errors of the engine
-	stalls    limited      // log lines about writes that wait for it
-	stalled   atomic.Bool  // writes wait for it
-	flushing  atomic.Bool  // it flushes
-	flushedAt atomic.Int64 // when look last asked for a flush, Unix nanoseconds
+	engine    limited     // log lines about errors of the engine
+	stalls    limited     // log lines about writes that wait for it
+	stalled   atomic.Bool // writes wait for it
+	flushing  atomic.Bool // it flushes
+	reclaim   reclaim
 	revisions revisions
 	counters  counters
 	lazy      lazySync

@@ -2,6 +2,7 @@ package store
 
 import (
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -139,29 +140,57 @@ func (r *space) allows(free, growth, held int64) bool {
 	return free >= r.reserve && held <= free-r.reserve
 }
 
-// flushEvery is the pause between two flushes of flushLow.
-const flushEvery = 10 * time.Second
+// What was removed is on the disk until a compaction: it frees space only once the memtable that
+// removes it is flushed, and four tables lie over one another. On a full disk nothing may come
+// to fill a memtable. So after garbageBytes were removed, there are compactingFlushes.
+const (
+	garbageBytes      = 1 << 20
+	compactingFlushes = 5
+	flushEvery        = 2 * time.Second
+)
 
-// look asks how much is free, and flushes while space is scarce: what a memtable removes frees
-// space only once it is flushed, and nothing else may come to fill it.
+// reclaim is how far the store is with giving space back.
+type reclaim struct {
+	garbage atomic.Int64 // bytes of entries that were removed or replaced
+	left    atomic.Int64 // flushes
+	at      atomic.Int64 // when the last one was, Unix nanoseconds
+}
+
+// look asks how much is free. While space is scarce it has the engine give back what was removed.
 func (db *DB) look() {
-	if db.space.leaves(0) || !db.full.opened.Load() {
+	r := &db.reclaim
+	if db.space.leaves(0) || !db.full.opened.Load() || r.left.Load() == 0 && r.garbage.Load() < garbageBytes {
 		return
 	}
 	now := time.Now().UnixNano()
-	if last := db.flushedAt.Load(); now-last < int64(flushEvery) || !db.flushedAt.CompareAndSwap(last, now) {
+	if last := r.at.Load(); now-last < int64(flushEvery) || !r.at.CompareAndSwap(last, now) {
 		return
 	}
-	go func() {
-		if !db.gate.enter() {
-			return
-		}
-		defer db.gate.leave()
-		if db.db.Metrics().MemTable.Count > 1 { // a flush is under way
-			return
-		}
-		if _, err := db.db.AsyncFlush(); err != nil {
-			db.logLimited(&db.engine, slog.LevelWarn, "store: flushing", err.Error())
-		}
-	}()
+	if r.left.Load() == 0 {
+		r.garbage.Store(0)
+		r.left.Store(compactingFlushes)
+	}
+	r.left.Add(-1)
+	go db.flushSome()
+}
+
+// flushSome flushes at least one row.
+func (db *DB) flushSome() {
+	if !db.gate.enter() {
+		return
+	}
+	defer db.gate.leave()
+	if db.usable() != nil || db.db.Metrics().MemTable.Count > 1 { // a flush is under way
+		return
+	}
+	// The view of a group must not change but by its log; the log changes it anyway.
+	if db.grouped == nil && !db.replicated {
+		db.clock.Lock()
+		at := db.clock.at
+		db.clock.Unlock()
+		_ = db.write([]byte(metaClock), strconv.AppendInt(nil, nanos(at), 10), true) // the flush fails too
+	}
+	if _, err := db.db.AsyncFlush(); err != nil {
+		db.logLimited(&db.engine, slog.LevelWarn, "store: flushing", err.Error())
+	}
 }
