@@ -45,7 +45,7 @@ const retryEvery = 100 * time.Millisecond
 type fullFS struct {
 	vfs.FS
 	dir     string
-	opened  atomic.Bool  // Pebble is open: until then it reports each error itself
+	opened  atomic.Bool // Pebble is open: until then it reports each error itself
 	ballast *ballast
 	look    func()       // called before a table is made
 	lost    func(error)  // called before the first write is dropped
