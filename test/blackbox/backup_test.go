@@ -123,6 +123,8 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied+".again"); code != 0 {
 		t.Errorf("after kill -9: %d %s", code, out)
 	}
+	s.at = func() string { return again.URL }
+	lost := s.put(t, "lost", `{"delay":3600}`) // it is not in the back-up
 	again.Kill()
 
 	backupCommand(t, "restore", paths...)
@@ -133,6 +135,7 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 		t.Errorf("a second restore: %d %s", code, out)
 	}
 	a = harness.Start(t, harness.Flags(file, restored)...)
+	s.at = func() string { return a.URL }
 	for w := range all {
 		for key, revision := range before[w] {
 			v, there := s.look(t, key)
@@ -143,6 +146,9 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 				t.Errorf("%s has revision %d, acknowledged was %d before the back-up", key, v.Revision, revision)
 			}
 		}
+	}
+	if v := s.put(t, "new", `{"delay":3600}`); v.Revision <= lost.Revision {
+		t.Errorf("what is new after the restore has revision %d, what was lost had %d", v.Revision, lost.Revision)
 	}
 	s.put(t, "soon", `{"delay":0,"policy":"earliest"}`)
 	sink.Next(t, s.name, "soon")

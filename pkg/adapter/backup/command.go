@@ -130,20 +130,21 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 
 func restoreFile(ctx context.Context, file, dir string) error {
 	if file == "-" {
-		return Restore(ctx, os.Stdin, dir)
+		return Restore(ctx, os.Stdin, dir, true)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // it was only read
-	return Restore(ctx, f, dir)
+	return Restore(ctx, f, dir, true)
 }
 
 // Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
 // not exist, or hold a part of a restore that was killed. After an error, and when ctx
-// ends, nothing is left in it.
-func Restore(ctx context.Context, from io.Reader, dir string) (err error) {
+// ends, nothing is left in it. anew: it is not a copy that goes on where the store of the back-up stands, so
+// new revisions are beyond what that may hand out.
+func Restore(ctx context.Context, from io.Reader, dir string, anew bool) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -177,6 +178,9 @@ func Restore(ctx context.Context, from io.Reader, dir string) (err error) {
 	case err = <-done:
 	case <-ctx.Done(): // it only reads
 		err = errInterrupted
+	}
+	if err == nil && anew {
+		err = store.Restored(store.Options{Dir: dir})
 	}
 	if err != nil {
 		return err
@@ -222,7 +226,7 @@ func verify(dir string) error {
 		return err
 	}
 	if !report.Clean() {
-		return fmt.Errorf("the back-up is damaged: %d problems; restore it by tar, and run adapter repair", report.ProblemCount)
+		return fmt.Errorf("the back-up is damaged, and nothing of it was restored: restore an older one. It has %d problems: %s", report.ProblemCount, strings.Join(report.Problems, "; "))
 	}
 	return nil
 }
@@ -250,7 +254,7 @@ func extract(r *tar.Reader, root *os.Root) error {
 			if err != nil {
 				return fmt.Errorf("reading the back-up: %w", err)
 			}
-			if len(end) > 0 && string(end) != checksum(sum) {
+			if string(end) != checksum(sum) {
 				return errors.New("the back-up is damaged: its files do not have the checksum at its end")
 			}
 			return syncRoot(root)

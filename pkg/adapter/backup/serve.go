@@ -21,7 +21,7 @@ import (
 
 const (
 	socketName = "backup.sock"
-	// endName is the last file of a back-up, with the checksum of the others. It was empty once.
+	// endName is the last file of a back-up, with the checksum of the others.
 	endName = "end-of-backup"
 	// stallTime is how long the reader may take for a chunk.
 	stallTime  = 30 * time.Second

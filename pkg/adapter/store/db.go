@@ -106,7 +106,7 @@ func (db *DB) open(o Options) (err error) {
 			}
 		}()
 	}
-	if _, missing := fs.Stat(fs.PathJoin(o.Dir, RestoringName)); missing == nil && !o.ReadOnly {
+	if _, missing := fs.Stat(fs.PathJoin(o.Dir, RestoringName)); missing == nil && !o.ReadOnly && !o.restoring {
 		return errors.New("a restore into it was cut off, or is under way: run adapter restore again, which begins anew")
 	}
 	if !o.ReadOnly {

@@ -92,7 +92,7 @@
 // with all after it. The marks of ApplyMarked are in the same batch, so that no mark is
 // there without the keys that were scheduled for it. A lazy Apply is in the log's buffer until a durable one, or
 // a timer within LazySync, syncs it. NextRevision: m/revision is the end of a
-// reserved block of 2^20; it is on disk before a number of the block is handed
+// reserved block of 2^16; it is on disk before a number of the block is handed
 // out, and a start goes on behind it. SetClock is lazy. Purge: one durable batch
 // removes the rows that are ordered by source, f/ and w/ among them, and sets p/; then, in the background,
 // x/ loses the rows that follow from no record, in one pass for all sources that

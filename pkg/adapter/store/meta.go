@@ -30,9 +30,25 @@ const (
 	metaClock    = "m/clock"    // decimal Unix nanoseconds
 )
 
-// revisionBlock is how many revisions one fsync reserves. A start wastes at
-// most that many: 2^64 of them last for 17 million million starts.
-const revisionBlock = 1 << 20
+// revisionBlock is how many revisions one fsync reserves. A start wastes at most that many.
+const revisionBlock = 1 << 16
+
+// beyond returns a bound of revisions that no store has reached which goes back to the store with
+// this bound: that may have been used further since it was copied, and restored before. So the
+// bound is the time, in units of 1,024 ns. It is far beyond what a store counts up from 0, and no
+// store overtakes it: that takes 15 starts a second, or a million changes. Where the clock is
+// behind, the bound is random. It is a whole number in JSON until the year 2262.
+func beyond(bound uint64, now time.Time) uint64 {
+	if by := uint64(max(now.UnixNano(), 0)) >> 10; by >= max(bound, leap) {
+		return by
+	}
+	var random [8]byte
+	rand.Read(random[:]) // it never fails
+	return bound + leap + binary.BigEndian.Uint64(random[:])%(16*leap)
+}
+
+// leap is more than a store can have handed out since it was copied.
+const leap = 1 << 40
 
 // revisions hands out revisions below a bound that is on stable storage.
 type revisions struct {

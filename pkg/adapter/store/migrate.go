@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -77,13 +78,31 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 		if db.id == "" || sealed == "" && !anyway && hasLog(o.fs(), o.Dir) {
 			return ErrNotSealed
 		}
+		bound, err := db.metaNumber(metaRevision)
+		if err != nil {
+			return err
+		}
 		changed = true
-		if err := db.setFormat(formatSingle, map[string][]byte{metaApplied: nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+		if err := db.setFormat(formatSingle, map[string][]byte{metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10), metaApplied: nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)
 	})
 	return changed, err
+}
+
+// Restored makes a restored directory hand out revisions, and so ids of events, that the store
+// of the back-up cannot have handed out since. What waits in it keeps its ids. A group does the
+// same when it begins: see [DB.SetHistory]. Dir may have the mark [RestoringName].
+func Restored(o Options) error {
+	o.restoring = true
+	return migrate(&o, func(db *DB) error {
+		bound, err := db.metaNumber(metaRevision)
+		if err != nil || db.view {
+			return err
+		}
+		return db.setFormat(formatSingle, map[string][]byte{metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10)})
+	})
 }
 
 // migrate lets change a directory that no process has open.

@@ -37,6 +37,7 @@ type Options struct {
 	partial bool         // some tables are empty that should not be
 	// replicated: the replicated log takes the place of the engine's.
 	replicated bool
+	restoring  bool
 	start      func(*DB) error // of a migration: in the place of a start
 }
 

@@ -359,10 +359,8 @@ func (c *copier) flush() error {
 // meta takes over what the store records of itself, as far as it can be read.
 func (c *copier) meta() error {
 	old := c.old
-	bound := old.revisions.bound.Load()
-	if bound < c.newest { // not readable: beyond what may have been handed out
-		bound = c.newest + revisionBlock
-	}
+	// What was lost may have raised the bound.
+	bound := beyond(max(old.revisions.bound.Load(), c.newest), time.Now())
 	c.ID, c.NewID = old.id, old.id == ""
 	if c.NewID {
 		c.ID = c.made.id

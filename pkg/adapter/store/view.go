@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -141,7 +142,8 @@ func (db *DB) history() (string, error) {
 	return history, err
 }
 
-// SetHistory begins the history of a group, unless that has begun.
+// SetHistory begins the history of a group, unless that has begun. The group may begin with a
+// back-up, so it hands out revisions that no other group can have handed out since.
 func (db *DB) SetHistory(history string) error {
 	if !db.gate.enter() {
 		return ErrClosed
@@ -154,10 +156,20 @@ func (db *DB) SetHistory(history string) error {
 	b := db.db.NewBatch()
 	err = b.Set([]byte(metaHistory), []byte(history), nil)
 	err = errors.Join(err, b.Set([]byte(metaBefore), fmt.Appendf(nil, "%s %d", before, db.over.Applied()), nil))
+	bound := db.revisions.bound.Load()
+	if bound > 0 { // it began with something
+		bound = beyond(bound, time.Now())
+		err = errors.Join(err, b.Set([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), nil))
+	}
 	if err != nil {
 		return fmt.Errorf("store: writing %s: %w", metaHistory, err)
 	}
-	return db.grouped.commit(b)
+	if err := db.grouped.commit(b); err != nil {
+		return err
+	}
+	db.revisions.last.Store(bound)
+	db.revisions.bound.Store(bound)
+	return nil
 }
 
 // Sealed reports that the group has ended: the view has all that was ever acknowledged.

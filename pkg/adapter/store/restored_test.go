@@ -1,0 +1,115 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// No revision is handed out twice by a store and all that is restored of its back-ups, however
+// often it was restarted since, and also where one back-up is restored twice. A restart after
+// the back-up was enough for new work to have the id of old work.
+func TestRestored_RevisionsAreNew(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("STORETEST_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("STORETEST_SEED=%d", seed)
+	for i := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) { restoredHistory(t, rand.New(rand.NewPCG(seed, i))) })
+	}
+}
+
+func restoredHistory(t *testing.T, r *rand.Rand) {
+	given := map[uint64]string{}
+	var backups []*vfs.MemFS
+	fs, life := vfs.NewMem(), 0
+	if r.IntN(2) == 0 {
+		time.Sleep(20 * 365 * 24 * time.Hour) // a bubble begins in the year 2000
+	}
+	for step := range 40 {
+		db := open(t, Options{FS: fs})
+		last := uint64(0)
+		for range 1 + r.IntN(4) {
+			n, err := db.NextRevision()
+			if err != nil || n <= last {
+				t.Fatalf("%d after %d: %v", n, last, err)
+			}
+			if by, ok := given[n]; ok || n >= 1<<53 {
+				t.Fatalf("life %d hands out %d, which %s has handed out", life, n, by)
+			}
+			given[n], last = fmt.Sprintf("life %d in step %d", life, step), n
+		}
+		if r.IntN(4) == 0 {
+			backup := vfs.NewMem()
+			if err := db.Checkpoint(func(dir string) error { _, err := vfs.Clone(fs, backup, dir, "data"); return err }); err != nil {
+				t.Fatal(err)
+			}
+			backups = append(backups, backup)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // a start takes longer
+		if len(backups) > 0 && r.IntN(3) == 0 {
+			fs, life = copyOf(t, backups[r.IntN(len(backups))]), life+1
+			if err := Restored(Options{Dir: "data", FS: fs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Where the clock is behind all that was handed out, the revisions are new all the same.
+func TestRestored_ClockIsBehind(t *testing.T) {
+	t.Parallel()
+	const bound = 1 << 51
+	seen := map[uint64]bool{}
+	for range 100 {
+		n := beyond(bound, time.Unix(0, 0))
+		if n < bound+leap || n >= 1<<52 || seen[n>>16] {
+			t.Errorf("%d", n)
+		}
+		seen[n>>16] = true
+	}
+}
+
+// A group that begins with a back-up hands out revisions that the group of the back-up has not
+// handed out since.
+func TestView_HistoryBeginsWithNewRevisions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		last := uint64(0)
+		for _, history := range []string{"first", "first", "second", "second", "third"} {
+			v, err := OpenView(Options{Dir: "data", FS: fs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := v.Own(ownLog{v})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.SetHistory(history); err != nil {
+				t.Fatal(err)
+			}
+			n, err := db.NextRevision()
+			if begins := history != "first"; err != nil || n <= last || begins != (n > leap) {
+				t.Errorf("%s: %d after %d: %v", history, n, last, err)
+			}
+			last = n
+			if err := errors.Join(db.Close(), v.Close()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
