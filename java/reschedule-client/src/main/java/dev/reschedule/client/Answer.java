@@ -2,6 +2,7 @@ package dev.reschedule.client;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
 
@@ -12,28 +13,60 @@ import java.util.TreeMap;
  * @param headers the headers
  * @param body the body, which may be empty
  */
-public record Answer(int status, Map<String, String> headers, String body) {
+public record Answer(int status, Map<String, String> headers, byte[] body) {
 
   private static final String AFTER = "Reschedule-After";
 
-  /** Copies the headers. */
+  /** The longest wait that a source takes: 100 years. */
+  private static final Duration MAX_WAIT = Duration.ofHours(876_600);
+
+  private static final byte[] EMPTY = {};
+
+  /** Copies the headers and the body. */
   public Answer {
     headers = Map.copyOf(headers);
+    body = body.clone();
+  }
+
+  /** Returns a copy of the body. */
+  @Override
+  public byte[] body() {
+    return body.clone();
+  }
+
+  /** Returns the body as text. */
+  public String text() {
+    return new String(body, StandardCharsets.UTF_8);
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof Answer a && status == a.status && headers.equals(a.headers) && Arrays.equals(body, a.body);
+  }
+
+  @Override
+  public int hashCode() {
+    return Arrays.hashCode(body) + 31 * headers.hashCode() + status;
+  }
+
+  @Override
+  public String toString() {
+    return "Answer[status=" + status + ", headers=" + headers + ", body=" + text() + "]";
   }
 
   /** Done. The key comes back after its maxInterval, if it has one. */
   public static Answer done() {
-    return new Answer(204, Map.of(), "");
+    return new Answer(204, Map.of(), EMPTY);
   }
 
   /** Done, and the object of the key is gone: nothing brings it back. */
   public static Answer never() {
-    return new Answer(204, Map.of(AFTER, "never"), "");
+    return new Answer(204, Map.of(AFTER, "never"), EMPTY);
   }
 
-  /** Done, and the key is due again after a time, with the same event. */
+  /** Done, and the key is due again after a time, with the same event. Below zero is now, and 100 years the longest. */
   public static Answer again(Duration after) {
-    return new Answer(200, Map.of(AFTER, millis(after)), "");
+    return new Answer(200, Map.of(AFTER, millis(after)), EMPTY);
   }
 
   /**
@@ -47,7 +80,7 @@ public record Answer(int status, Map<String, String> headers, String body) {
     attributes.put("rescheduleafter", millis(after));
     Map<String, String> headers = new TreeMap<>(new CloudEvent(attributes, event.data()).headers());
     headers.put(AFTER, millis(after));
-    return new Answer(200, headers, event.data() == null ? "" : new String(event.data(), StandardCharsets.UTF_8));
+    return new Answer(200, headers, event.data() == null ? EMPTY : event.data());
   }
 
   /** Failed: the source tries again after its back-off. */
@@ -62,7 +95,7 @@ public record Answer(int status, Map<String, String> headers, String body) {
 
   /** An answer with a text. */
   public static Answer text(int status, String text) {
-    return new Answer(status, Map.of("Content-Type", "text/plain; charset=utf-8"), text);
+    return new Answer(status, Map.of("Content-Type", "text/plain; charset=utf-8"), text.getBytes(StandardCharsets.UTF_8));
   }
 
   /**
@@ -82,6 +115,9 @@ public record Answer(int status, Map<String, String> headers, String body) {
 
   /** Rounds up, so that nothing is early. */
   private static String millis(Duration d) {
-    return Math.max(0, d.plusNanos(999_999).toMillis()) + "ms";
+    if (d.isNegative()) {
+      return "0ms";
+    }
+    return (d.compareTo(MAX_WAIT) >= 0 ? MAX_WAIT : d.plusNanos(999_999)).toMillis() + "ms";
   }
 }

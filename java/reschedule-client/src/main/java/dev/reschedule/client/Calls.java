@@ -16,6 +16,8 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -30,18 +32,29 @@ final class Calls {
   private static final long FIRST_WAIT_MILLIS = 100;
   private static final long MAX_WAIT_MILLIS = 5000;
 
+  /** The longest wait that an answer asks for. A budget of calls is far below it. */
+  private static final Duration MAX_RETRY_AFTER = Duration.ofDays(36_525);
+
   /** How much is read of an answer that is not a success. */
   private static final int MAX_REFUSAL = 64 << 10;
 
-  private final HttpClient http;
+  private volatile HttpClient http; // null once it is closed
+  private final ExecutorService threads;
   private final String address;
   private final Token token;
   private final Duration timeout;
   private final Duration budget;
   private final int maxAnswer;
 
-  Calls(HttpClient http, String address, Token token, Duration timeout, Duration budget, int maxAnswer) {
-    this.http = http;
+  Calls(HttpClient.Builder http, String address, Token token, Duration timeout, Duration budget, int maxAnswer) {
+    this.threads =
+        Executors.newCachedThreadPool(
+            r -> {
+              Thread t = new Thread(r, "reschedule-client");
+              t.setDaemon(true);
+              return t;
+            });
+    this.http = http.executor(threads).build();
     this.address = address;
     this.token = token;
     this.timeout = timeout;
@@ -148,7 +161,7 @@ final class Calls {
     }
     call.headers.forEach(b::setHeader);
     CompletableFuture<HttpResponse<byte[]>> answer =
-        http.sendAsync(
+        http().sendAsync(
             b.build(),
             info ->
                 call.want.contains(info.statusCode())
@@ -163,6 +176,29 @@ final class Calls {
     } finally {
       answer.cancel(true);
     }
+  }
+
+  private HttpClient http() {
+    HttpClient open = http;
+    if (open == null) {
+      throw new IllegalStateException("the client is closed");
+    }
+    return open;
+  }
+
+  /** Ends the threads of the client. Before Java 21 the last one ends when the HttpClient is collected. */
+  void close() {
+    HttpClient open = http;
+    http = null;
+    if (open == null) {
+      return;
+    }
+    try {
+      HttpClient.class.getMethod("shutdownNow").invoke(open);
+    } catch (ReflectiveOperationException e) {
+      // Java 17 to 20 have none.
+    }
+    threads.shutdown();
   }
 
   private HttpRequest.Builder request(String path, String sent) {
@@ -196,7 +232,7 @@ final class Calls {
     return new Stream(
         sent,
         events,
-        http.sendAsync(
+        http().sendAsync(
             b.build(),
             info ->
                 info.statusCode() == 200
@@ -325,18 +361,19 @@ final class Calls {
         r.statusCode(), code, null, "not an answer of a RescheduleSource" + detail, after, null);
   }
 
-  /** Reads seconds or a date; null when it is neither. */
+  /** Reads seconds or a date, at most {@link #MAX_RETRY_AFTER}; null when it is neither. */
   static Duration retryAfter(String s) {
-    try {
-      return Duration.ofSeconds(Integer.parseUnsignedInt(s));
-    } catch (NumberFormatException e) {
+    Duration d;
+    if (!s.isEmpty() && s.chars().allMatch(c -> c >= '0' && c <= '9')) {
+      d = s.length() > 18 ? MAX_RETRY_AFTER : Duration.ofSeconds(Long.parseLong(s));
+    } else {
       try {
-        Duration d = Duration.between(Instant.now(), ZonedDateTime.parse(s, DateTimeFormatter.RFC_1123_DATE_TIME));
-        return d.isNegative() ? Duration.ZERO : d;
-      } catch (DateTimeException e2) {
+        d = Duration.between(Instant.now(), ZonedDateTime.parse(s, DateTimeFormatter.RFC_1123_DATE_TIME));
+      } catch (DateTimeException e) {
         return null;
       }
     }
+    return d.isNegative() ? Duration.ZERO : d.compareTo(MAX_RETRY_AFTER) > 0 ? MAX_RETRY_AFTER : d;
   }
 
   /** Half of a wait is random, so that clients that were refused together do not come back together. */

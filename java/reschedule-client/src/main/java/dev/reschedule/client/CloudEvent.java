@@ -128,6 +128,9 @@ public final class CloudEvent {
   }
 
   private static String encode(String s) {
+    if (!StandardCharsets.UTF_8.newEncoder().canEncode(s)) {
+      throw new IllegalArgumentException("an attribute has one half of a surrogate pair: it is no text");
+    }
     StringBuilder b = new StringBuilder();
     for (byte c : s.getBytes(StandardCharsets.UTF_8)) {
       if (c <= ' ' || c >= 127 || c == '%' || c == '"') {

@@ -36,9 +36,10 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
  * The schedules of one RescheduleSource. It is safe for use by many threads.
  *
  * <p>A call is repeated for up to 10 s where that is safe and useful: when the source cannot be reached, is full, or is
- * being replaced. A refusal is a {@link ScheduleException}.
+ * being replaced. A refusal is a {@link ScheduleException}. A client has threads, which {@link #close} ends: make one for
+ * each source and keep it.
  */
-public final class Schedules {
+public final class Schedules implements AutoCloseable {
 
   /** Items in one call; the contract's bound. */
   private static final int MAX_ITEMS = 1000;
@@ -63,6 +64,12 @@ public final class Schedules {
   /** Returns a client of the source at the address, which is the source's status.address.url, without a token. */
   public static Schedules at(String address) {
     return builder(address).build();
+  }
+
+  /** Ends the threads of the client. Calls and streams that are under way fail. */
+  @Override
+  public void close() {
+    calls.close();
   }
 
   /** Begins a client of the source at the address, http(s)://HOST/NAMESPACE/NAME. */
@@ -154,7 +161,7 @@ public final class Schedules {
       if (!caCertificates.isBlank()) {
         http.sslContext(trusting(caCertificates));
       }
-      return new Schedules(new Calls(http.build(), address, token, timeout, budget, maxAnswer));
+      return new Schedules(new Calls(http, address, token, timeout, budget, maxAnswer));
     }
   }
 
@@ -230,7 +237,7 @@ public final class Schedules {
 
   /** Cancels all keys that begin with the prefix, and returns their number. */
   public long cancelPrefix(String prefix) {
-    return cancelMany("prefix=" + query(prefix));
+    return cancelMany("prefix=" + query("prefix", prefix));
   }
 
   /** Cancels every key of the source, and returns their number. */
@@ -248,7 +255,7 @@ public final class Schedules {
    */
   public Stream<Schedule> list(Listing listing) {
     return pages(
-        "/schedules?prefix=" + query(listing.prefix()) + "&order=" + listing.order() + "&limit=" + listing.pageSize(),
+        "/schedules?prefix=" + query("prefix", listing.prefix()) + "&order=" + listing.order() + "&limit=" + listing.pageSize(),
         Json::schedule);
   }
 
@@ -261,7 +268,7 @@ public final class Schedules {
           @Override
           public boolean hasNext() {
             while (!page.hasNext() && next != null) {
-              String token = next.isEmpty() ? "" : "&continue=" + query(next);
+              String token = next.isEmpty() ? "" : "&continue=" + query("continue", next);
               JsonNode answer = calls.make(Calls.call("GET", path + token).repeatable(true).wanting(200));
               page = answer.path("items").elements();
               next = answer.path("continue").asText("");
@@ -297,7 +304,7 @@ public final class Schedules {
 
   /** Lists the dead letters whose keys begin with the prefix, page by page as the stream is read. Empty is all. */
   public Stream<DeadLetter> deadLetters(String prefix) {
-    return pages("/deadletters?limit=1000&prefix=" + query(prefix), Json::deadLetter);
+    return pages("/deadletters?limit=1000&prefix=" + query("prefix", prefix), Json::deadLetter);
   }
 
   /** Returns the dead letter of a key; {@link ScheduleException.NotFound} if it has none. */
@@ -314,7 +321,7 @@ public final class Schedules {
   /** Removes all dead letters whose keys begin with the prefix, and returns their number. */
   public long discardPrefix(String prefix) {
     return number(
-        calls.make(Calls.call("DELETE", "/deadletters?prefix=" + query(prefix)).repeatable(true).wanting(200)), "deleted");
+        calls.make(Calls.call("DELETE", "/deadletters?prefix=" + query("prefix", prefix)).repeatable(true).wanting(200)), "deleted");
   }
 
   /**
@@ -327,7 +334,7 @@ public final class Schedules {
 
   /** Redrives all dead letters whose keys begin with the prefix, and returns their number. After an error some are. */
   public long redrivePrefix(String prefix) {
-    return number(calls.make(Calls.call("POST", "/deadletters/redrive?prefix=" + query(prefix)).wanting(200)), "redriven");
+    return number(calls.make(Calls.call("POST", "/deadletters/redrive?prefix=" + query("prefix", prefix)).wanting(200)), "redriven");
   }
 
   /** Follows what happens at the source from the first {@link Following#hasNext} on, which connects. Close it. */
@@ -375,7 +382,7 @@ public final class Schedules {
     int to = from;
     for (; to < items.size() && list.size() < MAX_ITEMS && bytes < MAX_ITEM_BYTES; to++) {
       Item item = items.get(to);
-      ObjectNode one = Json.object().put("key", item.key());
+      ObjectNode one = Json.object().put("key", utf8("key", item.key()));
       one.setAll(Json.request(item.request()));
       list.add(one);
       bytes += Json.write(one).length;
@@ -439,7 +446,7 @@ public final class Schedules {
     String path = path("/schedules/", key);
     for (Condition c : conditions) {
       if (c.header == null && !path.contains("?")) {
-        path += "?uid=" + query(c.value);
+        path += "?uid=" + query("uid", c.value);
       } else if (c.header == null || headers.put(c.header, c.value) != null) {
         throw new IllegalArgumentException("there are two conditions of the same kind: give one");
       }
@@ -457,11 +464,20 @@ public final class Schedules {
 
   /** Makes a key one segment of a path, also . and .., which a proxy would remove. */
   static String segment(String key) {
-    return query(key).replace(".", "%2E");
+    return query("key", key).replace(".", "%2E");
   }
 
-  private static String query(String s) {
-    return URLEncoder.encode(s, StandardCharsets.UTF_8).replace("+", "%20");
+  private static String query(String field, String s) {
+    return URLEncoder.encode(utf8(field, s), StandardCharsets.UTF_8).replace("+", "%20");
+  }
+
+  /** Refuses half of a surrogate pair, which UTF-8 does not have: an encoder makes a question mark of it, another key. */
+  private static String utf8(String field, String s) {
+    if (!StandardCharsets.UTF_8.newEncoder().canEncode(s)) {
+      throw ScheduleException.of(
+          0, "invalid_argument", field, field + ": has one half of a surrogate pair: it is no text", null, null);
+    }
+    return s;
   }
 
   /** Checks the key of an answer: a proxy may have cleaned the path. */

@@ -1,7 +1,9 @@
 package dev.reschedule.client;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -9,6 +11,7 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -18,6 +21,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
@@ -183,5 +187,87 @@ class SchedulesTest {
     assertThrows(IllegalStateException.class, () -> Schedules.fromEnvironment(Map.of()));
     assertThrows(IllegalArgumentException.class, () -> source().caCertificates("no PEM").build());
     Schedules.fromEnvironment(Map.of("RESCHEDULE_URL", "http://h/a/b/"));
+  }
+
+  /** The data of an answer's event is bytes, and a wait is one that a source takes. */
+  @Test
+  void answersKeepBytesAndClampWaits() {
+    byte[] binary = {(byte) 0xff, 0, (byte) 0x80, 1};
+    CloudEvent event = new CloudEvent(Map.of("specversion", "1.0", "id", "1", "source", "s", "type", "t"), binary);
+    assertArrayEquals(binary, Answer.again(Duration.ofHours(1), event).body());
+    assertEquals(Answer.retry("no"), Answer.text(503, "no"));
+    String century = "3155760000000ms";
+    for (var wait :
+        Map.of(
+                Duration.ofSeconds(-1), "0ms", ChronoUnit.FOREVER.getDuration(), century, Duration.ofDays(40_000), century,
+                Duration.ofHours(876_600), century, Duration.ofNanos(1), "1ms", Duration.ofSeconds(Long.MIN_VALUE), "0ms")
+            .entrySet()) {
+      assertEquals(wait.getValue(), Answer.again(wait.getKey()).headers().get("Reschedule-After"));
+    }
+  }
+
+  /** A Retry-After of any length is a wait, and not an IllegalArgumentException out of the call. */
+  @Test
+  void retryAfterHasABound() {
+    for (String seconds : List.of("3000000000", "9".repeat(30), "Fri, 31 Dec 9999 23:59:59 GMT")) {
+      handler =
+          (x, n) -> {
+            x.getResponseHeaders().set("Retry-After", seconds);
+            answer(x, 503, "text/plain", "later");
+          };
+      var e = assertThrows(ScheduleException.Unavailable.class, () -> source().build().get("k"));
+      assertTrue(e.retryAfter().compareTo(Duration.ofDays(30_000)) > 0, e.retryAfter().toString());
+    }
+    for (String none : List.of("", "-5", "+5", "1.5", "soon")) {
+      assertNull(Calls.retryAfter(none));
+    }
+  }
+
+  /** A closed client leaves no threads. */
+  @Test
+  void closeEndsTheThreads() throws InterruptedException {
+    long before = threads();
+    handler = (x, n) -> answer(x, 200, "application/json", KEY);
+    for (int i = 0; i < 10; i++) {
+      try (Schedules s = source().build()) {
+        s.get("k");
+        if (i == 9) {
+          s.close();
+          assertThrows(IllegalStateException.class, () -> s.get("k"));
+        }
+      }
+    }
+    for (int i = 0; i < 300 && threads() > before; i++) {
+      System.gc(); // before Java 21 an HttpClient ends when it is collected
+      Thread.sleep(100);
+    }
+    assertTrue(threads() <= before, before + " threads before, and now " + threads());
+  }
+
+  private static long threads() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(t -> t.getName().startsWith("reschedule-client") || t.getName().startsWith("HttpClient-"))
+        .count();
+  }
+
+  /** Half of a surrogate pair is refused: it was sent as a question mark, which is another key. */
+  @Test
+  void halfACharacterIsRefused() {
+    handler = (x, n) -> answer(x, 200, "application/json", KEY);
+    String half = "\ud800";
+    Schedules s = source().build();
+    for (Executable call :
+        List.<Executable>of(
+            () -> s.schedule(half, Request.now()),
+            () -> s.cancel(half),
+            () -> s.cancelPrefix(half),
+            () -> s.scheduleAll(List.of(new Item(half, Request.now()))))) {
+      var e = assertThrows(ScheduleException.class, call);
+      assertTrue(e.getMessage().contains("half of a surrogate pair"), e.getMessage());
+    }
+    CloudEvent event =
+        new CloudEvent(Map.of("specversion", "1.0", "id", "1", "source", "s", "type", "t", "subject", half), null);
+    assertThrows(IllegalArgumentException.class, () -> s.send(event));
+    assertEquals(List.of(), requests);
   }
 }

@@ -3,7 +3,6 @@ package dev.reschedule.josdk;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
-import java.nio.charset.StandardCharsets;
 import java.util.Collection;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -128,7 +127,7 @@ final class DeliveryServer {
     try {
       String method = x.getRequestMethod();
       if (method.equals("GET") || method.equals("HEAD")) {
-        write(x, new Answer(200, Map.of(), "")); // for probes: an operator that answers is ready
+        write(x, new Answer(200, Map.of(), new byte[0])); // for probes: an operator that answers is ready
       } else if (!method.equals("POST")) {
         write(x, Answer.text(405, "events are sent with POST").with("Allow", "GET, HEAD, POST"));
       } else {
@@ -204,7 +203,7 @@ final class DeliveryServer {
 
   private void write(HttpExchange x, Answer a) {
     try (x) {
-      byte[] body = a.body().getBytes(StandardCharsets.UTF_8);
+      byte[] body = a.body();
       a.headers().forEach((name, value) -> x.getResponseHeaders().set(name, value));
       x.sendResponseHeaders(a.status(), body.length == 0 ? -1 : body.length);
       if (body.length > 0) {

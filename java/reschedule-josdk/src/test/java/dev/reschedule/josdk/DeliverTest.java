@@ -138,7 +138,7 @@ class DeliverTest {
             event("t", "Other/a/b").with("kind", "Site"))) {
       Answer a = deliver(h);
       assertEquals(400, a.status(), h.toString());
-      assertFalse(a.body().isEmpty());
+      assertFalse(a.text().isEmpty());
     }
     assertEquals(List.of(), runs);
   }
@@ -277,7 +277,7 @@ class DeliverTest {
       assertEquals(a.headers().get("Reschedule-After"), a.headers().get("Ce-Rescheduleafter"));
       restart(c -> {});
       Headers due = event("dev.reschedule.due", "Site/" + ns + "/a");
-      a = deliver(due, a.body()).join();
+      a = deliver(due, a.text()).join();
     }
     assertWait("36000000ms", a); // JOSDK's maximal interval
     assertTrue(runs.get(3).contains("retry=3(last)"), runs.toString());

@@ -111,7 +111,7 @@ class RetryBySourceTest {
     assertEquals(200, limited.status());
     limiter.set(null);
     restart(ns);
-    DeliverTest.assertWait("300ms", deliver("Site/" + ns + "/exhaust", 0, limited.body()));
+    DeliverTest.assertWait("300ms", deliver("Site/" + ns + "/exhaust", 0, limited.text()));
     assertEquals(List.of("gen=1 retry=- owned=none", "gen=1 retry=1 owned=none"), runs);
   }
 
