@@ -123,7 +123,7 @@ where
         return (StatusCode::BAD_REQUEST, said).into_response();
     };
     let run = async {
-        match Api::<K>::namespaced(operator.client.clone(), namespace).get_opt(name).await {
+        match Api::<K>::namespaced(operator.client.clone(), &namespace).get_opt(&name).await {
             Ok(Some(object)) => Ok(Arc::new(object)),
             Ok(None) => Err(again(StatusCode::NO_CONTENT, "never", String::new())),
             Err(e) => Err((StatusCode::SERVICE_UNAVAILABLE, e.to_string()).into_response()),
@@ -161,17 +161,33 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// The namespace and the name in a key. Neither has a character that must be encoded.
-fn object<'a>(kind: &str, key: &'a str) -> Option<(&'a str, &'a str)> {
-    let plain = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'));
-    // Header values are percent-encoded, and a slash need not be.
+/// The namespace and the name in a key. Neither has a character that a path must have encoded, as `kube` encodes none.
+fn object(kind: &str, key: &str) -> Option<(String, String)> {
+    let plain = |s: &str| {
+        !matches!(s, "" | "." | "..") && s.chars().all(|c| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@".contains(c))
+    };
+    let key = decoded(key)?;
     let (namespace, name) = key.strip_prefix(kind)?.strip_prefix('/')?.split_once('/')?;
-    (plain(namespace) && plain(name)).then_some((namespace, name))
+    (plain(namespace) && plain(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }
+
+/// A header value of a CloudEvent without its percent-encoding.
+fn decoded(value: &str) -> Option<String> {
+    let mut parts = value.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The longest wait that a source takes: 100 years.
+const MAX_WAIT: Duration = Duration::from_secs(876_600 * 3600);
 
 /// Rounds up: nothing is early.
 fn milliseconds(d: Duration) -> String {
-    format!("{}ms", d.as_nanos().div_ceil(1_000_000))
+    format!("{}ms", d.min(MAX_WAIT).as_nanos().div_ceil(1_000_000))
 }
 
 fn again(status: StatusCode, after: &str, said: String) -> Response {
@@ -208,10 +224,22 @@ mod tests {
 
     #[test]
     fn a_key_names_an_object_of_the_kind() {
-        assert_eq!(object("Banner", "Banner/ops/hello"), Some(("ops", "hello")));
-        for key in
-            ["Banner//hello", "Other/ops/hello", "Banner/ops", "Banner/ops/../x", "Banner/ops/a%2Fb", "Bannerops/a"]
-        {
+        for (key, name) in [("hello", "hello"), ("system:node", "system:node"), ("system%3Anode", "system:node")] {
+            let want = Some(("ops".to_owned(), name.to_owned()));
+            assert_eq!(object("Banner", &format!("Banner/ops/{key}")), want, "{key}");
+        }
+        for key in [
+            "Banner//hello",
+            "Other/ops/hello",
+            "Banner/ops",
+            "Banner/ops/../x",
+            "Banner/ops/..",
+            "Banner/ops/a%2Fb",
+            "Banner/ops/a%20b",
+            "Banner/ops/a%3",
+            "Banner/ops/a%ff",
+            "Bannerops/a",
+        ] {
             assert_eq!(object("Banner", key), None, "{key}");
         }
     }
@@ -220,5 +248,6 @@ mod tests {
     fn waits_are_rounded_up() {
         assert_eq!(milliseconds(Duration::from_nanos(1)), "1ms");
         assert_eq!(milliseconds(Duration::from_secs(300)), "300000ms");
+        assert_eq!(milliseconds(Duration::MAX), "3155760000000ms");
     }
 }
