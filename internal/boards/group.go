@@ -29,6 +29,7 @@ var group = Board{
 			{"Forwarded calls", "Calls that a member sent to the owner of a group, by what became of them.", "reqps", false,
 				one(`sum by (shard, result) (rate(reschedule_forwarded_total`+of+`[$__rate_interval]))`, "group {{shard}} {{result}}")},
 			{"Clocks", "How far the clocks of two members differ.", "s", false, one(`abs(reschedule_clock_offset_seconds`+of+`)`, "{{instance}} and {{peer}}")},
+			{"Certificates", "How long the certificate of a port is valid.", "s", false, one(`min by (instance, address) (reschedule_certificate_expiry_timestamp_seconds`+of+`) - time()`, "{{instance}} {{address}}")},
 			{"Clock held back", "How far the owner holds its clock back, so that nothing is early after a failover.", "s", false,
 				one(`reschedule_shard_clock_held_seconds`+of, "{{instance}}")},
 		}},

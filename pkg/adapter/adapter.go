@@ -118,7 +118,7 @@ func (a *Adapter) start(ctx context.Context) error {
 	if err := (registry{a}).fill(ctx, wanted, unusable); err != nil {
 		return err
 	}
-	return a.serve()
+	return a.serve(ctx)
 }
 
 // followTimeout is how long the origin may take to end once ctx ended.
@@ -237,7 +237,7 @@ func (a *Adapter) join(ctx context.Context, handover time.Duration) error {
 	if err := m.Join(ctx); err != nil {
 		return err
 	}
-	return a.serve()
+	return a.serve(ctx)
 }
 
 // whileInUse opens the data directory. The previous adapter may take until the end of
@@ -263,7 +263,7 @@ func (a *Adapter) whileInUse(ctx context.Context, handover time.Duration, open f
 }
 
 // serve starts to deliver, and to answer at the addresses.
-func (a *Adapter) serve() error {
+func (a *Adapter) serve(ctx context.Context) error {
 	if err := listener.Observe(a.telemetry.meter, a.connections.plain, a.connections.secured, a.connections.admin); err != nil {
 		return err
 	}
@@ -286,7 +286,13 @@ func (a *Adapter) serve() error {
 	a.calls = append(a.calls, calls)
 	if a.cfg.TLSListen != "" {
 		server := a.server(handler)
-		server.TLSConfig = serverTLS(a.cfg.TLSDir)
+		files := &certificate{dir: a.cfg.TLSDir}
+		server.TLSConfig = files.server()
+		certificate := listener.Certificate{Name: "api-tls", End: files.end}
+		if err := certificate.Observe(a.telemetry.meter); err != nil {
+			return err
+		}
+		a.serving.Go(func() { certificate.Warn(ctx, a.cfg.Log) })
 		if calls, err = a.listen(a.cfg.TLSListen, server, a.connections.secured); err != nil {
 			return err
 		}

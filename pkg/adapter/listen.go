@@ -68,13 +68,20 @@ type certificate struct {
 	changed time.Time // of the file that current was read from
 }
 
-// serverTLS serves with the certificate in dir; without one every handshake
-// fails, and the next one looks again.
-func serverTLS(dir string) *tls.Config {
-	c := &certificate{dir: dir}
+// server serves with the certificate; without one every handshake fails, and the next one looks again.
+func (c *certificate) server() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return c.get()
 	}}
+}
+
+// end is when the certificate ends, zero without one.
+func (c *certificate) end() time.Time {
+	pair, err := c.get()
+	if err != nil {
+		return time.Time{}
+	}
+	return pair.Leaf.NotAfter
 }
 
 func (c *certificate) get() (*tls.Certificate, error) {

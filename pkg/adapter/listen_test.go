@@ -32,7 +32,8 @@ func TestListen_CertificateMayComeLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		get := serverTLS(dir).GetCertificate
+		c := &certificate{dir: dir}
+		get := c.server().GetCertificate
 		serial := func() int64 {
 			pair, err := get(&tls.ClientHelloInfo{})
 			if err != nil {
@@ -43,9 +44,15 @@ func TestListen_CertificateMayComeLater(t *testing.T) {
 		if got := serial(); got != 0 {
 			t.Errorf("%d from an empty directory", got)
 		}
+		if end := c.end(); !end.IsZero() {
+			t.Errorf("no certificate ends at %s", end)
+		}
 		mount(t, dir, 1)
 		if got := serial(); got != 1 {
 			t.Errorf("the first is read at the next handshake: %d", got)
+		}
+		if left := time.Until(c.end()); left < 23*time.Hour || left > 24*time.Hour {
+			t.Errorf("it ends in %s, want a day", left)
 		}
 		mount(t, dir, 2)
 		time.Sleep(certificateAge)

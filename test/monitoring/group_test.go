@@ -2,7 +2,9 @@ package monitoring
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -26,6 +29,16 @@ func launchGroup(t *testing.T) []*harness.Adapter {
 	if err := os.WriteFile(sources, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	files := certs.New(&x509.Certificate{
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(100 * 24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}, nil).Files()
+	files["ca.crt"] = files["tls.crt"]
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var peers []string
 	for _, name := range []string{"a", "b", "c"} {
 		address, err := harness.FreePair()
@@ -38,7 +51,7 @@ func launchGroup(t *testing.T) []*harness.Adapter {
 	var all sync.WaitGroup
 	for i, name := range []string{"a", "b", "c"} {
 		all.Go(func() {
-			a, err := harness.Process{Binary: program}.Launch(harness.Flags(sources, filepath.Join(dir, name), "--replicated", "--member", name, "--peers", strings.Join(peers, ","))...)
+			a, err := harness.Process{Binary: program}.Launch(harness.Flags(sources, filepath.Join(dir, name), "--replicated", "--member", name, "--peers", strings.Join(peers, ","), "--peer-tls-dir", dir)...)
 			if err != nil {
 				t.Error(err)
 				return
@@ -82,7 +95,7 @@ func TestLive_Group(t *testing.T) {
 	address := prometheus(t, true, members...)
 	eventually(t, func() string { return emptyPanels(t, address, true) })
 	eventually(t, func() string {
-		return fmt.Sprint(query(t.Context(), t, address, `ALERTS{alertname=~"Reschedule(AdapterDown|NoOwner|Member.*|OwnerChanges|ClocksDiffer)"}`).Data.Result)[2:]
+		return fmt.Sprint(query(t.Context(), t, address, `ALERTS{alertname=~"Reschedule(AdapterDown|NoOwner|Member.*|OwnerChanges|ClocksDiffer|CertificateEnds)"}`).Data.Result)[2:]
 	})
 	var text strings.Builder // the owner forwards nothing
 	for _, a := range members {

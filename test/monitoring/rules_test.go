@@ -117,10 +117,15 @@ func running(members []string) map[string]string {
 		s[member(name, "reschedule_shard_owner")] = "0x540"
 		s[member(name, "reschedule_shard_behind_seconds")] = strings.Repeat("0.1 0.2 3 ", 180)
 		s[member(name, "reschedule_shard_tenures_total")] = "1x300 2x240" // an upgrade
+		s[certificate(name)] = "2000000x540"
 		s[member(name, "reschedule_clock_offset_seconds", `peer="another"`)] = strings.Repeat("0.001 -0.002 0.2 ", 180)
 	}
 	s[member(members[1], "reschedule_shard_owner")] = "1x540"
 	return s
+}
+
+func certificate(name string) string {
+	return fmt.Sprintf(`reschedule_certificate_expiry_timestamp_seconds{job="reschedule-adapter",instance=%q,address="members"}`, name)
 }
 
 func member(name, metric string, more ...string) string {
@@ -225,6 +230,7 @@ var faults = []fault{
 	{"a member cut off", trio(map[string]string{member("k", "reschedule_shard_behind_seconds"): "0+60x540"}), "20m", []string{"RescheduleMemberBehind"}},
 	{"other owners", trio(map[string]string{member("k", "reschedule_shard_tenures_total"): "0+1x540"}), "35m", []string{"RescheduleOwnerChanges"}},
 	{"a wrong clock", trio(map[string]string{member("k", "reschedule_clock_offset_seconds", `peer="another"`): "-0.3x540"}), "20m", []string{"RescheduleClocksDiffer"}},
+	{"a certificate ends", trio(map[string]string{certificate("k"): "1000000x540"}), "20m", []string{"RescheduleCertificateEnds"}},
 	{"sources refused", map[string]string{adapter("reschedule_sources_refused"): "0x9 1x540"}, "15m", []string{"RescheduleSourcesRefused"}},
 	{"corrupt", map[string]string{adapter("reschedule_storage_corrupt_total"): "0x9 1x540"}, "12m", []string{"RescheduleCorruption"}},
 }

@@ -58,6 +58,7 @@ type Member struct {
 	cancel       context.CancelFunc
 	ended        chan struct{}
 	peers        *listener.Endpoint // for other members; nil before Join
+	files        *peerTLS           // nil without TLS
 	connections  struct{ log, forward *listener.Connections }
 	serves       sync.WaitGroup // of peers
 	serving      chan struct{}  // closed by Serve
@@ -146,13 +147,13 @@ func (m *Member) Checkpoint(use func(dir string) error) error {
 
 // Join opens the log, and takes part in the group from [Member.Serve] on. Sources are set before.
 func (m *Member) Join(ctx context.Context) error {
-	files, err := newPeerTLS(m.cfg.TLSDir, m.cfg.Log)
-	if err != nil {
+	var err error
+	if m.files, err = newPeerTLS(m.cfg.TLSDir, m.cfg.Log); err != nil {
 		return err
 	}
-	m.client = forwarder(files)
+	m.client = forwarder(m.files)
 	m.connections.log, m.connections.forward = peerPort("members-log", &m.cfg), peerPort("members", &m.cfg)
-	if err := m.listen(files.server()); err != nil {
+	if err := m.listen(m.files.server()); err != nil {
 		return err
 	}
 	replaces, err := m.admit(ctx)
@@ -199,6 +200,11 @@ func (m *Member) logStopped(err error) {
 // run takes part until ctx ends.
 func (m *Member) run(ctx context.Context) {
 	defer close(m.ended)
+	var warning sync.WaitGroup
+	defer warning.Wait()
+	if m.files != nil {
+		warning.Go(func() { m.files.certificate().Warn(ctx, m.cfg.Log) })
+	}
 	err := m.awaitLog(ctx)
 	if err == nil {
 		err = m.settle(ctx)

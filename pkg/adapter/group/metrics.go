@@ -65,6 +65,9 @@ func (m *Member) observe() error {
 		}
 	})
 	failed = errors.Join(failed, listener.Observe(meter, m.connections.log, m.connections.forward))
+	if m.files != nil {
+		failed = errors.Join(failed, m.files.certificate().Observe(meter))
+	}
 	var err error
 	m.forwarded, err = meter.Int64Counter("reschedule_forwarded", metric.WithDescription("Calls that this adapter did not answer itself, by what became of them."))
 	if err = errors.Join(failed, err); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 )
 
 // peerTLS are the certificate of this member and the authority of all, as the files in
@@ -26,6 +29,7 @@ type peerTLS struct {
 
 	mu      sync.Mutex
 	config  *tls.Config // of both ends
+	ends    time.Time   // the certificate, or its authority
 	looked  time.Time
 	first   []byte // the authority at the start, which the log's port goes on with
 	changed bool
@@ -72,6 +76,7 @@ func (p *peerTLS) read() error {
 	if !pool.AppendCertsFromPEM(authority) {
 		return errors.New("ca.crt has no certificate")
 	}
+	p.ends = chainEnd(&pair, authority)
 	if p.first == nil {
 		p.first = authority
 	}
@@ -86,6 +91,47 @@ func (p *peerTLS) read() error {
 		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 	}
 	return nil
+}
+
+// end is when the certificate ends, or its authority, whichever is first.
+func (p *peerTLS) end() time.Time {
+	p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ends
+}
+
+// certificate is of both ports for other members.
+func (p *peerTLS) certificate() listener.Certificate {
+	return listener.Certificate{Name: "members", End: p.end}
+}
+
+// chainEnd is when the first certificate of the chain ends, up to the authority that has signed the chain. Of several
+// such authorities the last one to end counts.
+func chainEnd(pair *tls.Certificate, authorities []byte) time.Time {
+	top, end := pair.Leaf, pair.Leaf.NotAfter
+	for _, der := range pair.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			top, end = c, earlier(end, c.NotAfter)
+		}
+	}
+	var signed time.Time
+	for block, rest := pem.Decode(authorities); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && top.CheckSignatureFrom(c) == nil && c.NotAfter.After(signed) {
+			signed = c.NotAfter
+		}
+	}
+	if signed.IsZero() {
+		return end
+	}
+	return earlier(end, signed)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // server is the configuration of the port for other members, nil without files.
