@@ -51,6 +51,7 @@ func (d *decoder) event(r *schedule.Request) error {
 		}
 		if !more {
 			d.data(e, data)
+			d.refuse(cloudevent.CheckSize("event.", e))
 			return nil
 		}
 		i := eventFields.lookup(name)
@@ -119,7 +120,7 @@ func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
 // extension reads an extension attribute: a string, a boolean or an integer.
 func (d *decoder) extension(e *schedule.Event, name string) error {
 	field := "event." + shown(name)
-	d.refuse(d.extensionName(e, field, name))
+	d.refuse(extensionName(field, name))
 	v, err := d.value()
 	if v == nil {
 		return err
@@ -159,7 +160,7 @@ func (d *decoder) extensionValue(e *schedule.Event, name, field string, v jsonte
 	e.Extensions[name] = value
 }
 
-func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
+func extensionName(field, name string) error {
 	switch {
 	case name == "":
 		return schedule.Invalid("event", "has an attribute without a name")
@@ -167,8 +168,6 @@ func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
 		return schedule.Invalid(field, "has a name of more than %d characters", maxExtensionName)
 	case slices.Contains(cloudevent.Reserved, name):
 		return schedule.Invalid(field, "is set by the delivery and cannot be given")
-	case len(e.Extensions) == maxExtensions:
-		return schedule.Invalid("event", "has more than %d extension attributes", maxExtensions)
 	}
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {

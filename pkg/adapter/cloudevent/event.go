@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/v2/binding/spec"
@@ -30,15 +31,29 @@ func (p *parts) version() string {
 	return s
 }
 
-// set adds an attribute. Together they are bounded as they come: a hundred thousand small ones
-// take three times the memory of their text.
+// maxText bounds the attributes as they come: a hundred thousand small ones take three times the
+// memory of their text. Which of them count is known when all are read.
+const maxText = 64 << 10
+
+// set adds an attribute.
 func (p *parts) set(name string, value any) error {
 	text, _ := value.(string)
-	if p.size += len(name) + len(text); p.size > MaxAttributeBytes {
-		return schedule.Refuse(schedule.CodeTooLarge, "the attributes have more than %d bytes together", MaxAttributeBytes)
+	if p.size += len(name) + len(text); p.size > maxText {
+		return schedule.Invalid(name, "the attributes up to this one have more than %d bytes together", maxText)
 	}
 	p.attributes[name] = value
 	return nil
+}
+
+// Canonical is the text of an attribute's value: a string, a bool or an int32.
+func Canonical(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return fmt.Sprint(value)
 }
 
 // event validates the parts through the SDK and makes them one event.

@@ -12,12 +12,7 @@ const upperHex = "0123456789ABCDEF"
 // binding says (section 3.1.3.2): space, double quote, percent and everything
 // outside printable ASCII. The SDK does not encode.
 func EncodeHeader(s string) string {
-	n := 0
-	for i := 0; i < len(s); i++ {
-		if mustEscape(s[i]) {
-			n++
-		}
-	}
+	n := escapes(s)
 	if n == 0 {
 		return s
 	}
@@ -30,6 +25,16 @@ func EncodeHeader(s string) string {
 		}
 	}
 	return string(b)
+}
+
+// escapes is how many bytes of the text EncodeHeader escapes.
+func escapes(s string) (n int) {
+	for i := range len(s) {
+		if mustEscape(s[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 func mustEscape(c byte) bool { return c <= ' ' || c == '"' || c == '%' || c >= 0x7f }

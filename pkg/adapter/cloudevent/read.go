@@ -11,9 +11,6 @@ import (
 // MaxBatch is the number of events that one batch may hold.
 const MaxBatch = 1000
 
-// MaxAttributeBytes bounds the attributes of one event, names and values.
-const MaxAttributeBytes = 64 << 10
-
 const (
 	mediaEvent      = "application/cloudevents+json"
 	mediaBatch      = "application/cloudevents-batch+json"

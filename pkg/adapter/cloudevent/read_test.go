@@ -1,6 +1,7 @@
 package cloudevent
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -199,19 +200,46 @@ func TestRead_Refuses(t *testing.T) {
 	}
 }
 
-// The attributes of an event are bounded alike in all modes.
-func TestRead_AttributesAreBounded(t *testing.T) {
+// What an event is sent as is bounded, whatever it came as.
+func TestCheckSize_CountsWhatIsSent(t *testing.T) {
 	t.Parallel()
-	const most = MaxAttributeBytes - len("specversion1.0idisource/stypetx")
-	for n, fits := range map[int]bool{most: true, most + 1: false} {
-		value := strings.Repeat("x", n)
-		_, structured := Read(jsonHeader(), []byte(`{"specversion":"1.0","id":"i","source":"/s","type":"t","x":"`+value+`"}`))
-		_, binary := Read(binaryHeader("Ce-X", value, "Ce-Datacontenttype", "ignored"), nil)
-		_, typed := Read(binaryHeader("Ce-X", value[len("datacontenttypea/b"):], "Content-Type", "a/b"), nil)
-		for mode, err := range map[string]error{"structured": structured, "binary": binary, "binary with a type": typed} {
+	base := MaxAttributeBytes - len("Ce-id: i\r\n"+"Ce-source: /s\r\n"+"Ce-type: t\r\n"+"Ce-x: \r\n")
+	for name, tt := range map[string]struct {
+		value string
+		more  map[string]string
+		field string // at fault
+	}{
+		"the most":               {value: strings.Repeat("x", base)},
+		"a byte more":            {value: strings.Repeat("x", base+1), field: "x"},
+		"the most, escaped":      {value: strings.Repeat("é", base/6) + strings.Repeat("x", base%6)},
+		"a byte more, escaped":   {value: strings.Repeat("é", base/6) + strings.Repeat("x", base%6+1), field: "x"},
+		"a short one beside it":  {value: strings.Repeat("x", base), more: map[string]string{"a": ""}, field: "x"},
+		"a time beside it":       {value: strings.Repeat("x", base), more: map[string]string{"time": "2026-01-02T03:04:05Z"}, field: "x"},
+		"the key counts":         {value: strings.Repeat("x", base), more: map[string]string{"reschedulekey": "k"}, field: "x"},
+		"the largest is named":   {value: strings.Repeat("x", base/2), more: map[string]string{"a": "1", "subject": strings.Repeat("s", base/2+5)}, field: "subject"},
+		"far more than the most": {value: strings.Repeat("x", maxText-200), field: "x"},
+	} {
+		attributes, body := []string{"Ce-X", strings.ReplaceAll(tt.value, "é", "%c3%a9")}, map[string]string{"specversion": "1.0", "id": "i", "source": "/s", "type": "t", "x": tt.value}
+		for name, value := range tt.more {
+			attributes, body[name] = append(attributes, "Ce-"+name, value), value
+		}
+		structured, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for mode, read := range map[string]func() ([]*schedule.Event, error){
+			"binary":     func() ([]*schedule.Event, error) { return Read(binaryHeader(attributes...), nil) },
+			"structured": func() ([]*schedule.Event, error) { return Read(jsonHeader(), structured) },
+		} {
+			events, err := read()
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, mode, err)
+				continue
+			}
 			var refused *schedule.Error
-			if fits && err != nil || !fits && (!errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge) {
-				t.Errorf("%s, %d bytes: %v", mode, n, err)
+			err = CheckSize("event.", events[0])
+			if (err == nil) != (tt.field == "") || err != nil && (!errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != "event."+tt.field) {
+				t.Errorf("%s, %s: %v", name, mode, err)
 			}
 		}
 	}
@@ -230,7 +258,7 @@ func TestRead_ManyAttributesTakeLittleMemory(t *testing.T) {
 	var err error
 	taken := heap.Allocated(func() { _, err = Read(jsonHeader(), event) }) // no other test runs meanwhile
 	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid {
 		t.Errorf("%v", err)
 	}
 	if taken > 2<<20 {

@@ -1,6 +1,7 @@
 package cloudevent
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"time"
@@ -47,6 +48,13 @@ func TimeExtensions(h http.Header) (extensions map[string]any) {
 		extensions[name] = text
 	}
 	return extensions
+}
+
+// MayAsk reports whether a body in structured mode that is no event may ask for the key: it breaks
+// off, or names an attribute for it. An ordinary reply that is slightly wrong asks for nothing.
+func MayAsk(body []byte) bool {
+	text := bytes.ToLower(body)
+	return len(body) > 0 && (!isJSONText(body) || bytes.Contains(text, []byte(AfterAttribute)) || bytes.Contains(text, []byte(AtAttribute)))
 }
 
 func requestedTime(

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -84,6 +83,9 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 			Detail: "data: " + sizes(len(e.Data), schedule.MaxDataBytes),
 		}
 	}
+	if err := cloudevent.CheckSize("", e); err != nil {
+		return queue.Item{}, false, err
+	}
 	request := schedule.Request{Event: e, Ingested: true}
 	if err := r.steer(&request, now); err != nil {
 		return queue.Item{}, false, err
@@ -118,7 +120,7 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 	}
 	request.Delay, request.DueAt = delay, at
 	if policy, ok := request.Event.Extensions[cloudevent.PolicyAttribute]; ok {
-		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, canonical(policy)); err != nil {
+		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, cloudevent.Canonical(policy)); err != nil {
 			return err
 		}
 		if !slices.Contains(r.src.IngestPolicies, request.Policy) {
@@ -145,7 +147,7 @@ func (r *Rules) keyOf(e *schedule.Event, made string) (string, error) {
 	field, key := "id", e.Source+"/"+e.ID
 	switch explicit, ok := e.Extensions[cloudevent.KeyAttribute]; {
 	case ok:
-		field, key = cloudevent.KeyAttribute, canonical(explicit)
+		field, key = cloudevent.KeyAttribute, cloudevent.Canonical(explicit)
 	case r.key != nil:
 		field, key = expression.KeyField, made
 	case e.Subject != "":
@@ -199,17 +201,6 @@ func jsonData(e *schedule.Event) (any, bool) {
 		return nil, false
 	}
 	return v, true
-}
-
-// canonical is the string form of an extension's value.
-func canonical(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case bool:
-		return strconv.FormatBool(v)
-	}
-	return fmt.Sprint(value)
 }
 
 func sizes(got, limit int) string {

@@ -40,26 +40,26 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 	if extensions == nil && event != nil { // structured mode
 		extensions = event.Extensions
 	}
-	if err == nil && event != nil && len(event.Data) > schedule.MaxDataBytes {
-		event, err = nil, errTooLong(schedule.MaxDataBytes)
-	}
-	switch {
-	case err != nil && extensions == nil && !headerDecides:
+	if err != nil && extensions == nil && !headerDecides {
 		return nil, err
-	case err != nil: // the time matters more than the event
-		event = nil
+	}
+	again, unreadable := cloudevent.AnsweredTime(extensions, s.cfg.Now())
+	if headerDecides && unreadable != nil {
+		again, unreadable = &schedule.RescheduleAfter{}, nil
+	}
+	if unreadable != nil {
+		return nil, unreadable
+	}
+	if again != nil && event != nil {
+		err = fits(event)
+	}
+	if err != nil { // the time matters more than the event
 		s.warn(a, fmt.Errorf("%w, so the old event stays", err))
 	}
-	again, err := cloudevent.AnsweredTime(extensions, s.cfg.Now())
-	if headerDecides && err != nil {
-		again, err = &schedule.RescheduleAfter{}, nil
-	}
-	if again == nil || err != nil {
-		return nil, err
-	}
-	if again.Reply = event; event == nil {
+	if again == nil || event == nil || err != nil {
 		return again, nil
 	}
+	again.Reply = event
 	event.ID, event.Time = "", (&schedule.Event{}).Time
 	for _, name := range cloudevent.Reserved {
 		delete(event.Extensions, name)
@@ -70,13 +70,22 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 	return again, nil
 }
 
+// fits reports why an event cannot be kept.
+func fits(e *schedule.Event) error {
+	if len(e.Data) > schedule.MaxDataBytes {
+		return errTooLong(schedule.MaxDataBytes)
+	}
+	return cloudevent.CheckSize("", e)
+}
+
 // replyEvent reads the event of an answer; nil for a batch in which none asks for the key.
 func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http.Response) (*schedule.Event, error) {
 	if coding := cloudevent.Coding(resp.Header); coding != "" {
 		return nil, fmt.Errorf("the reply has the content coding %.64q", coding)
 	}
 	most := schedule.MaxDataBytes
-	if cloudevent.IsMedia(resp.Header.Get(contentType)) {
+	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
+	if structured {
 		most = maxStructured
 	}
 	if resp.ContentLength > int64(most) {
@@ -91,7 +100,12 @@ func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http
 	defer recycle(body) // an event has a copy of its data
 	events, err := cloudevent.Read(resp.Header, body)
 	if err != nil {
-		return nil, fmt.Errorf("the reply is not a CloudEvent: %w", err)
+		err = fmt.Errorf("the reply is not a CloudEvent: %w", err)
+		if structured && !cloudevent.MayAsk(body) {
+			s.warn(a, err)
+			err = nil
+		}
+		return nil, err
 	}
 	if len(events) == 1 {
 		return events[0], nil

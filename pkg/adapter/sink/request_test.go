@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -374,5 +375,42 @@ func TestURL_UserIsBasicAuthentication(t *testing.T) {
 	user, password, _ := r.BasicAuth()
 	if user != "me" || password != "secret" || r.URL.String() != "/path?q=1" {
 		t.Errorf("%s %s %s", user, password, r.URL)
+	}
+}
+
+// The largest event, with the longest key, the longest names and a token, passes a server that takes 16 KiB of headers,
+// as Node.js does. Attributes of 80 KB were accepted, and each delivery was answered 431.
+func TestHeaders_LargestEventPassesServers(t *testing.T) {
+	t.Parallel()
+	seen := make(chan http.Header, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.Header
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	srv.Config.MaxHeaderBytes = 12 << 10 // and net/http adds 4 KiB
+	srv.Start()
+	defer srv.Close()
+	e := &schedule.Event{Extensions: map[string]any{}}
+	for i := 0; cloudevent.CheckSize("", e) == nil; i++ {
+		e.Extensions["x"+strconv.Itoa(i)] = "é"
+	}
+	delete(e.Extensions, "x"+strconv.Itoa(len(e.Extensions)-1))
+	s, _ := newSender(t, func(c *Config) {
+		c.Token = func(context.Context, *schedule.Spec, schedule.Target) (string, error) {
+			return strings.Repeat("t", 2<<10), nil
+		}
+	})
+	o := send(t, s, attempt(srv.URL, func(a *schedule.Attempt) {
+		a.Key = strings.Repeat("é", schedule.MaxKeyBytes/2)
+		a.Source.Namespace, a.Source.Name = strings.Repeat("n", 63), strings.Repeat("s", 253)
+		a.Source.ServiceAccount, a.Target.Audience = "account", "sink"
+		a.Entry.Event, a.Entry.TraceState = e, strings.Repeat("a", 256)+"="+strings.Repeat("b", 256)
+		a.Entry.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	}))
+	if o.Kind != schedule.Succeeded {
+		t.Fatalf("%+v", o)
+	}
+	if h := <-seen; h.Get("Ce-X0") != "%C3%A9" || len(h.Get("Ce-Reschedulekey")) != 3*schedule.MaxKeyBytes {
+		t.Errorf("%v", h)
 	}
 }
