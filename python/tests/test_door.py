@@ -202,12 +202,14 @@ def test_refused_bodies_are_not_read() -> None:
 
 
 def test_durations() -> None:
-    """Waits are rounded up: nothing is early."""
-    assert [after(s) for s in (0, 0.0001, 1, 1.0001, 36000, -1)] == [
+    """Waits are rounded up, as nothing is early, and at most 100 years, which a source takes."""
+    assert [after(s) for s in (0, 0.0001, 1, 1.0001, 36000, -1, 1e10, float("inf"))] == [
         "0ms",
         "1ms",
         "1000ms",
         "1001ms",
         "36000000ms",
         "0ms",
+        "3155760000000ms",
+        "3155760000000ms",
     ]

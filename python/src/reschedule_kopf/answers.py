@@ -4,6 +4,8 @@ import dataclasses
 import math
 
 NEVER = "never"
+# The longest wait in seconds that a source takes: 100 years.
+MAX_WAIT = 876_600.0 * 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +18,8 @@ class Answer:
 
 
 def after(seconds: float) -> str:
-    """A duration that is never shorter than the seconds."""
-    milliseconds = math.ceil(max(0.0, seconds) * 1000)
+    """A duration that is never shorter than the seconds, below 100 years."""
+    milliseconds = math.ceil(min(max(0.0, seconds), MAX_WAIT) * 1000)
     return f"{milliseconds}ms"
 
 

@@ -2,10 +2,13 @@ package dev.reschedule.josdk;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -163,6 +166,35 @@ class FaultTest {
     one.setMaximumPoolSize(2);
     assertRecovers();
     end.countDown();
+  }
+
+  /** An object that is deleted while its run waits for a thread: JOSDK skips the run and does not say so. */
+  @Test
+  void anObjectGoneBeforeItsRunIsAnswered() throws Exception {
+    ThreadPoolExecutor one = new ThreadPoolExecutor(1, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>());
+    CountDownLatch end = new CountDownLatch(1);
+    start(o -> o.withExecutorService(one), c -> {});
+    one.execute(
+        () -> {
+          try {
+            end.await();
+          } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+          }
+        });
+    var first = Due.deliver(operator, key, 0, "");
+    for (int i = 0; i < 200 && one.getQueue().isEmpty(); i++) {
+      Thread.sleep(50);
+    }
+    Kube.get().client().resource(Site.of(key.split("/")[1], "a", "")).delete();
+    var second = Due.deliver(operator, key, 0, "");
+    Thread.sleep(1000); // it has read that the object is gone, and joined the first one
+    end.countDown();
+    for (var answer : List.of(first, second)) {
+      int status = answer.get(20, TimeUnit.SECONDS).status();
+      assertTrue(status == 503 || status == 204, "answered with " + status);
+    }
+    assertEquals("never", deliver("").headers().get("Reschedule-After"));
   }
 
   /** Data that is not the operator's own, which YAML would follow without end. */
