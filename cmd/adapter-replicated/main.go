@@ -20,7 +20,7 @@ type log struct{ *etcdlog.Server }
 func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 func main() {
-	command.Main(version, open, etcdlog.PromiseOf)
+	command.Main(version, group.Settings{Open: open, PromiseOf: etcdlog.PromiseOf, ReadStopped: etcdlog.ReadStopped})
 }
 
 func open(o group.LogOptions) (group.Log, error) {

@@ -9,9 +9,12 @@
 // restore makes a data directory of the copy.
 package main
 
-import "github.com/reschedule-dev/reschedule/pkg/adapter/command"
+import (
+	"github.com/reschedule-dev/reschedule/pkg/adapter/command"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
+)
 
 // version is set by the build (-ldflags "-X main.version=…").
 var version = "dev"
 
-func main() { command.Main(version, nil, nil) }
+func main() { command.Main(version, group.Settings{}) }

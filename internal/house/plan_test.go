@@ -139,7 +139,7 @@ var plan = map[string]rule{
 	},
 	// etcd's server costs megabytes by being linked: the single adapter is without it.
 	"cmd/adapter": {
-		may:   []string{"pkg/adapter/command"},
+		may:   []string{"pkg/adapter/command", "pkg/adapter/group"},
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	"cmd/adapter-replicated": {

@@ -153,7 +153,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 		}
 		if a.cfg.Migrate {
-			migrated, err := store.ToSingle(o, false)
+			migrated, err := store.ToSingle(o)
 			if err != nil && !errors.Is(err, store.ErrNothing) {
 				return err
 			}

@@ -126,6 +126,16 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 	s.at = func() string { return again.URL }
 	lost := s.put(t, "lost", `{"delay":3600}`) // it is not in the back-up
 	again.Kill()
+	stopped := filepath.Join(dir, "stopped")
+	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied+".stopped"); code != 0 {
+		t.Errorf("of an adapter that does not run: %d %s", code, out)
+	}
+	if code, out := harness.Run("restore", "--data-dir", stopped, "-f", copied+".stopped"); code != 0 {
+		t.Errorf("restore of it: %d %s", code, out)
+	}
+	if _, out := harness.Run("inspect", "--source", "tests/backed-up", stopped); !strings.Contains(out, `"key":"lost"`) {
+		t.Errorf("it does not have what was acknowledged last: %.500s", out)
+	}
 
 	backupCommand(t, "restore", paths...)
 	if code, out := harness.Run("verify", restored); code != 0 {
@@ -197,8 +207,8 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	cutOffRestores(t, dir, file, copied, whole)
-	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "no adapter") {
-		t.Errorf("a back-up without an adapter: %d %s", code, out)
+	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "it holds nothing") {
+		t.Errorf("a back-up of a directory that is none: %d %s", code, out)
 	}
 	if code, out := harness.Run("seal", "--data-dir", dir); code != 3 || !strings.Contains(out, "start two or three members") {
 		t.Errorf("a seal without an adapter: %d %s", code, out)

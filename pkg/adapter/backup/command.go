@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -27,8 +28,9 @@ const (
 )
 
 // Main runs "backup", "restore" or "seal" with its arguments and returns the exit code: 0 it
-// is done, 2 wrong usage, 3 it could not be done, and nothing is left of it.
-func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// is done, 2 wrong usage, 3 it could not be done, and nothing is left of it. replay is for a back-up of a member
+// that does not run; nil: this program cannot make one.
+func Main(ctx context.Context, args []string, replay store.Replay, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("data-dir", "", "the data `DIR`ectory of the adapter")
@@ -37,21 +39,26 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		file = flags.String("f", "", "the `FILE` of the back-up; - is standard output or input")
 		usage += " -f FILE"
 	}
+	to := new(string)
+	if args[0] == "restore" {
+		to = flags.String("to", "", "the `FORM` of the directory: single, or group for a member of a group (default the form of the back-up)")
+		usage += " [--to FORM]"
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return exitUsage
 	}
-	if *dir == "" || *file == "" && args[0] != "seal" || flags.NArg() > 0 {
+	if *dir == "" || *to != "" && *to != string(store.Single) && *to != string(store.Group) || *file == "" && args[0] != "seal" || flags.NArg() > 0 {
 		fmt.Fprintf(stderr, "usage: adapter %s %s\n", args[0], usage)
 		return exitUsage
 	}
 	var err error
 	switch args[0] {
 	case "backup":
-		err = fetch(ctx, *dir, *file, stdout)
+		err = fetch(ctx, *dir, *file, replay, stdout, slog.New(slog.NewTextHandler(stderr, nil)))
 	case "seal":
 		err = seal(ctx, *dir, stdout)
 	default:
-		err = restoreFile(ctx, *file, *dir)
+		err = restoreFile(ctx, *file, *dir, store.Form(*to))
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "adapter %s: %v\n", args[0], err)
@@ -60,9 +67,13 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// fetch writes a back-up of the adapter that uses dir to a file, whole or not at all.
-func fetch(ctx context.Context, dir, file string, stdout io.Writer) (err error) {
+// fetch writes a back-up of a directory to a file, whole or not at all. The adapter that uses the directory makes it; if
+// there is none, this process does.
+func fetch(ctx context.Context, dir, file string, replay store.Replay, stdout io.Writer, log *slog.Logger) (err error) {
 	body, err := open(ctx, dir, http.MethodGet, "/backup")
+	if errors.Is(err, errNoAdapter) {
+		body, err = openStopped(ctx, dir, replay, log), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -96,6 +107,31 @@ func seal(ctx context.Context, dir string, stdout io.Writer) error {
 	return errors.Join(err, body.Close())
 }
 
+// stopped is a back-up of a directory that no adapter uses.
+type stopped struct {
+	*io.PipeReader
+	ended chan struct{}
+}
+
+func openStopped(ctx context.Context, dir string, replay store.Replay, log *slog.Logger) *stopped {
+	in, out := io.Pipe()
+	s := &stopped{in, make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		_ = out.CloseWithError(store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) }))
+	}()
+	return s
+}
+
+// Close waits until the copy is removed.
+func (s *stopped) Close() error {
+	err := s.PipeReader.Close()
+	<-s.ended
+	return err
+}
+
+var errNoAdapter = errors.New("no adapter")
+
 // open calls the adapter that uses dir.
 func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) {
 	opened, path, err := socket(dir)
@@ -112,11 +148,7 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		cure := "copy the directory of an adapter that is stopped"
-		if method == http.MethodPost {
-			cure = "start two or three members, and seal the group while they run"
-		}
-		return nil, fmt.Errorf("no adapter that uses %s answers; %s: %w", dir, cure, err)
+		return nil, fmt.Errorf("%w that uses %s answers; start two or three members, and seal the group while they run: %w", errNoAdapter, dir, err)
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, errors.Join(fmt.Errorf("the adapter that uses %s is no member of a group", dir), resp.Body.Close())
@@ -128,23 +160,23 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 	return resp.Body, nil
 }
 
-func restoreFile(ctx context.Context, file, dir string) error {
+func restoreFile(ctx context.Context, file, dir string, to store.Form) error {
+	finish := func(o store.Options) error { return store.Restored(o, to) }
 	if file == "-" {
-		return Restore(ctx, os.Stdin, dir, true)
+		return Restore(ctx, os.Stdin, dir, finish)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // it was only read
-	return Restore(ctx, f, dir, true)
+	return Restore(ctx, f, dir, finish)
 }
 
 // Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
 // not exist, or hold a part of a restore that was killed. After an error, and when ctx
-// ends, nothing is left in it. anew: it is not a copy that goes on where the store of the back-up stands, so
-// new revisions are beyond what that may hand out.
-func Restore(ctx context.Context, from io.Reader, dir string, anew bool) (err error) {
+// ends, nothing is left in it. finish, if it is not nil, changes what was verified.
+func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.Options) error) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -179,8 +211,8 @@ func Restore(ctx context.Context, from io.Reader, dir string, anew bool) (err er
 	case <-ctx.Done(): // it only reads
 		err = errInterrupted
 	}
-	if err == nil && anew {
-		err = store.Restored(store.Options{Dir: dir})
+	if err == nil && finish != nil {
+		err = finish(store.Options{Dir: dir})
 	}
 	if err != nil {
 		return err

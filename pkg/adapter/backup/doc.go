@@ -1,7 +1,9 @@
-// Package backup copies the store of a running adapter, and puts the copy back.
+// Package backup copies the store of an adapter, and puts the copy back.
 //
 // It guarantees that a back-up holds every change that was acknowledged before it began,
-// and that half a one is never restored. A restored directory has passed adapter verify.
+// and that half a one is never restored. Of an adapter that does not run it holds all that
+// its disk has. A restored directory has passed adapter verify, and hands out no revision
+// again.
 //
 // How it works: a back-up holds the events of all tenants, so the right to it is the right
 // to the data directory. The adapter serves it on a Unix socket in that directory, which

@@ -22,9 +22,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
-// Main runs the adapter until it ends. open and promiseOf are of the replicated log, as in
-// group.Settings; nil: this program has none.
-func Main(version string, open func(group.LogOptions) (group.Log, error), promiseOf group.PromiseOf) {
+// Main runs the adapter until it ends. replication has the functions of the replicated log, if this program has one.
+func Main(version string, replication group.Settings) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
 		case "inspect", "verify", "repair", "migrate":
@@ -32,13 +31,13 @@ func Main(version string, open func(group.LogOptions) (group.Log, error), promis
 		case "backup", "restore", "seal":
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 			context.AfterFunc(ctx, stop) // a second signal ends the process at once
-			code := backup.Main(ctx, args, os.Stdout, os.Stderr)
+			code := backup.Main(ctx, args, replication.Replay(), os.Stdout, os.Stderr)
 			stop()
 			os.Exit(code)
 		}
 	}
 	turns.RaiseGOMAXPROCS()
-	if err := run(os.Args[1:], version, group.Settings{Open: open, PromiseOf: promiseOf}); err != nil {
+	if err := run(os.Args[1:], version, replication); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
@@ -42,10 +43,23 @@ type Settings struct {
 	Open func(LogOptions) (Log, error)
 	// PromiseOf is required with Open.
 	PromiseOf PromiseOf
+	// ReadStopped is required with Open: it calls read with the log that a member which does not run has left in its
+	// data directory, and writes into the empty directory work alone.
+	ReadStopped func(ctx context.Context, dataDir, work string, read func(replica.Log) error) error
 
 	// Check fills these in: the number of this member's group, and its members' addresses.
 	shard int
 	peers map[string]string
+}
+
+// Replay is a [store.Replay], nil where there is no log.
+func (s *Settings) Replay() store.Replay {
+	if s.ReadStopped == nil {
+		return nil
+	}
+	return func(ctx context.Context, dataDir, work string, v *store.View) error {
+		return s.ReadStopped(ctx, dataDir, work, func(l replica.Log) error { return replica.Replay(ctx, l, v) })
+	}
 }
 
 // LogOptions are what a log needs. They have the fields of etcdlog.Options, so that a program that

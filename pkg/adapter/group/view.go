@@ -254,7 +254,7 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	if err := m.makeSpace(ctx, size); err != nil {
 		return err
 	}
-	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir, false); err != nil {
+	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir, nil); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return m.view.replace(store.ReplaceView)

@@ -94,23 +94,20 @@ type migrated struct {
 }
 
 func migrate(args []string, stdout, stderr io.Writer) (int, error) {
-	flags := flagSet("migrate --to group|single [--accept-loss] DIR", stderr)
+	flags := flagSet("migrate --to group|single DIR", stderr)
 	to := flags.String("to", "", "`FORM`: group makes a single adapter's directory a member's of a new group, single makes a member's a single adapter's")
-	loss := flags.Bool("accept-loss", false, "with --to single: also without the seal of the group; what the group has acknowledged and this directory lacks is lost")
 	dir, err := parse(flags, args)
 	switch {
 	case err != nil:
 		return exitUsage, err
 	case *to != "group" && *to != "single":
 		return exitUsage, fmt.Errorf("--to is %q, want group or single", *to)
-	case *loss && *to == "group":
-		return exitUsage, errors.New("--accept-loss is for --to single: nothing is lost on the way to a group")
 	}
 	m := migrated{Form: *to}
 	if o := (store.Options{Dir: dir}); *to == "group" {
 		m.Changed, err = store.ToGroup(o)
 	} else {
-		m.Changed, err = store.ToSingle(o, *loss)
+		m.Changed, err = store.ToSingle(o)
 	}
 	if err != nil {
 		return exitFailed, err

@@ -33,7 +33,8 @@ var (
 	// ErrNotSealed is returned for the directory of a member that may lack what its group has
 	// acknowledged.
 	ErrNotSealed = errors.New("its group was not sealed, or the seal has not reached this member: what the group has acknowledged may be missing here. " +
-		"Start the group, run adapter-replicated seal --data-dir DIR on the machine of this directory, and stop the group")
+		"Start the group, run adapter-replicated seal --data-dir DIR on the machine of this directory, and stop the group. " +
+		"If the other disks are lost: adapter-replicated backup of this directory, and restore --to single")
 )
 
 // ToGroup makes a view of the store of a single adapter, in its place: a group begins with
@@ -48,22 +49,16 @@ func ToGroup(o Options) (changed bool, err error) {
 		if err := removeLog(&o); err != nil {
 			return err
 		}
-		var random [8]byte
-		rand.Read(random[:]) // it never fails
 		changed = true
-		return db.setFormat(formatReplicated, map[string][]byte{
-			// An empty view is at 0, and must not be taken for this one.
-			metaApplied: binary.BigEndian.AppendUint64(nil, 1),
-			metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
-		})
+		return db.setFormat(formatReplicated, firstView())
 	})
 	return changed, err
 }
 
 // ToSingle makes the store of a single adapter of a view, in its place. It returns false
 // for such a store, which it leaves alone. A view that belongs to a group must have its seal,
-// so that it has everything; with anyway what it has is enough. It is one batch.
-func ToSingle(o Options, anyway bool) (changed bool, err error) {
+// so that it has everything. It is one batch.
+func ToSingle(o Options) (changed bool, err error) {
 	err = migrate(&o, func(db *DB) error {
 		if !db.view {
 			return removeLog(&o) // that a process that was killed has left
@@ -75,7 +70,7 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 		if db.id, err = db.meta(metaID); err != nil {
 			return err
 		}
-		if db.id == "" || sealed == "" && !anyway && hasLog(o.fs(), o.Dir) {
+		if db.id == "" || sealed == "" && hasLog(o.fs(), o.Dir) {
 			return ErrNotSealed
 		}
 		bound, err := db.metaNumber(metaRevision)
@@ -91,18 +86,48 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 	return changed, err
 }
 
-// Restored makes a restored directory hand out revisions, and so ids of events, that the store
-// of the back-up cannot have handed out since. What waits in it keeps its ids. A group does the
-// same when it begins: see [DB.SetHistory]. Dir may have the mark [RestoringName].
-func Restored(o Options) error {
+// Form is how a store is used.
+type Form string
+
+// The forms of a store.
+const (
+	Single Form = "single" // of an adapter that runs alone
+	Group  Form = "group"  // of a member of a group
+)
+
+// Restored gives a restored directory the form, "" for the form of the back-up. The directory
+// hands out revisions, and so ids of events, that the store of the back-up cannot have handed out
+// since; a group does that when it begins: see [DB.SetHistory]. What waits keeps its ids. A group that was
+// sealed is not any more. Dir may have the mark [RestoringName].
+func Restored(o Options, to Form) error {
 	o.restoring = true
 	return migrate(&o, func(db *DB) error {
 		bound, err := db.metaNumber(metaRevision)
-		if err != nil || db.view {
+		if err != nil {
 			return err
 		}
-		return db.setFormat(formatSingle, map[string][]byte{metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10)})
+		switch {
+		case db.view && to != Single:
+			return db.setFormat(formatReplicated, map[string][]byte{metaSealed: nil})
+		case to == Group:
+			return db.setFormat(formatReplicated, firstView())
+		}
+		return db.setFormat(formatSingle, map[string][]byte{
+			metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10),
+			metaApplied:  nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil,
+		})
 	})
+}
+
+// firstView has the rows of a view with which a group begins.
+func firstView() map[string][]byte {
+	var random [8]byte
+	rand.Read(random[:]) // it never fails
+	return map[string][]byte{
+		// An empty view is at 0, and must not be taken for this one.
+		metaApplied: binary.BigEndian.AppendUint64(nil, 1),
+		metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
+	}
 }
 
 // migrate lets change a directory that no process has open.

@@ -127,7 +127,7 @@ func TestMigrate_PowerLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	images = images[:there]
-	if changed, err := store.ToSingle(o, false); err != nil || !changed {
+	if changed, err := store.ToSingle(o); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	forms := map[bool]int{}
@@ -158,7 +158,7 @@ func TestMigrate_PowerLoss(t *testing.T) {
 			_, err = store.ToGroup(o)
 			err = errors.Join(err, asMember(image, func(_ *store.View, db *store.DB) error { return check(db) }))
 		} else {
-			_, err = store.ToSingle(o, false)
+			_, err = store.ToSingle(o)
 			err = errors.Join(err, asSingle(image, check))
 		}
 		if err != nil {
@@ -178,7 +178,7 @@ func TestMigrate_PowerLoss(t *testing.T) {
 }
 
 // What a group has acknowledged and a member lacks is not left behind: without the seal the
-// directory of a member stays one, unless what it lacks is given up.
+// directory of a member stays one.
 func TestMigrate_NeedsTheSeal(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -188,7 +188,7 @@ func TestMigrate_NeedsTheSeal(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Until it has a log no other member knows more: it may go back.
-	if changed, err := store.ToSingle(o, false); err != nil || !changed {
+	if changed, err := store.ToSingle(o); err != nil || !changed {
 		t.Fatal(changed, err)
 	}
 	if _, err := store.ToGroup(o); err != nil {
@@ -197,17 +197,20 @@ func TestMigrate_NeedsTheSeal(t *testing.T) {
 	if err := fs.MkdirAll("data/log/member", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.ToSingle(o, false); !errors.Is(err, store.ErrNotSealed) {
+	if _, err := store.ToSingle(o); !errors.Is(err, store.ErrNotSealed) {
 		t.Fatal(err)
 	}
 	if err := asMember(fs, func(_ *store.View, db *store.DB) error { return same(db, state, id) }); err != nil {
 		t.Error("it is no member's any more:", err)
 	}
-	if changed, err := store.ToSingle(o, true); err != nil || !changed {
+	if err := asMember(fs, func(_ *store.View, db *store.DB) error { return db.Seal() }); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := store.ToSingle(o); err != nil || !changed {
 		t.Error(changed, err)
 	}
 	for range 2 { // it is done again without harm
-		if changed, err := store.ToSingle(o, false); err != nil || changed {
+		if changed, err := store.ToSingle(o); err != nil || changed {
 			t.Error(changed, err)
 		}
 	}
@@ -253,7 +256,7 @@ func TestMigrate_Refuses(t *testing.T) {
 	o := store.Options{Dir: "data", FS: fs}
 	to := map[string]func() error{
 		"group":  func() error { _, err := store.ToGroup(o); return err },
-		"single": func() error { _, err := store.ToSingle(o, true); return err },
+		"single": func() error { _, err := store.ToSingle(o); return err },
 	}
 	for form, migrate := range to {
 		if err := migrate(); !errors.Is(err, store.ErrNothing) {

@@ -61,7 +61,7 @@ func restoredHistory(t *testing.T, r *rand.Rand) {
 		time.Sleep(100 * time.Millisecond) // a start takes longer
 		if len(backups) > 0 && r.IntN(3) == 0 {
 			fs, life = copyOf(t, backups[r.IntN(len(backups))]), life+1
-			if err := Restored(Options{Dir: "data", FS: fs}); err != nil {
+			if err := Restored(Options{Dir: "data", FS: fs}, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,6 +79,53 @@ func TestRestored_ClockIsBehind(t *testing.T) {
 			t.Errorf("%d", n)
 		}
 		seen[n>>16] = true
+	}
+}
+
+// A back-up of either form is restored into either form, with all that is in it.
+func TestRestored_IntoEitherForm(t *testing.T) {
+	t.Parallel()
+	group := vfs.NewMem()
+	v := viewWith(t, group, "data", "a", "b")
+	seal, err := v.Own(ownLog{v})
+	if err = errors.Join(err, seal.Seal(), seal.Close(), v.Close()); err != nil {
+		t.Fatal(err)
+	}
+	single := vfs.NewMem()
+	db := open(t, Options{FS: single})
+	fill(t, db, "a", "b")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []vfs.FS{single, group} {
+		for _, to := range []Form{"", Single, Group} {
+			fs := copyOf(t, of)
+			if err := Restored(Options{Dir: "data", FS: fs}, to); err != nil {
+				t.Fatal(err)
+			}
+			isView := to == Group || to == "" && of == vfs.FS(group)
+			if isView {
+				v, err := OpenView(Options{Dir: "data", FS: fs})
+				if err != nil {
+					t.Fatal(err)
+				}
+				db, err = v.Own(ownLog{v})
+				if err != nil || v.Applied() == 0 {
+					t.Fatalf("%d %v", v.Applied(), err)
+				}
+				defer v.Close()
+			} else {
+				db = open(t, Options{FS: fs})
+			}
+			for _, key := range []string{"a", "b"} {
+				if e, err := db.Get("s", key); e == nil || err != nil {
+					t.Errorf("to %q: %s: %v %v", to, key, e, err)
+				}
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func duration(name string) (time.Duration, error) {
 }
 
 func main() {
-	command.Main("member", func(o group.LogOptions) (group.Log, error) {
+	open := func(o group.LogOptions) (group.Log, error) {
 		skew, err := duration("SKEW")
 		if err != nil {
 			return nil, err
@@ -77,5 +77,6 @@ func main() {
 			return nil, err
 		}
 		return log{s, jumping(skew), silence}, nil
-	}, etcdlog.PromiseOf)
+	}
+	command.Main("member", group.Settings{Open: open, PromiseOf: etcdlog.PromiseOf, ReadStopped: etcdlog.ReadStopped})
 }
