@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	structured = declare("structured", "delivery: {format: json}\nceOverrides: {extensions: {team: platform, reschedulekey: overridden}}")
+	structured = declare("structured", "delivery: {format: json}\nceOverrides: {extensions: {team: platform, n: overridden}}")
 	overridden = declare("overridden", "ceOverrides: {extensions: {team: \"plat form €\", ext: theirs}}")
 	fast       = declare("fast", "delivery: {backoffDelay: PT0.01S}\ningest: {policies: [earliest, keep, replace]}")
 )
@@ -132,7 +132,7 @@ func TestDelivery_CloudEventsSDKReadsBoth(t *testing.T) {
 		}
 		ext := e.Extensions()
 		if s == structured {
-			if fmt.Sprint(ext["team"]) != "platform" || fmt.Sprint(ext["reschedulekey"]) != "overridden" {
+			if fmt.Sprint(ext["team"]) != "platform" || fmt.Sprint(ext["n"]) != "overridden" {
 				t.Errorf("ceOverrides are applied last: %v", ext)
 			}
 			continue

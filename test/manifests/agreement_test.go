@@ -215,6 +215,8 @@ func TestCRD_RefusesBadObjectsWithAdvice(t *testing.T) {
 		"an override of datacontenttype":     {sink + "ceOverrides: {extensions: {datacontenttype: x}}", overrides},
 		"an override of dataschema":          {sink + "ceOverrides: {extensions: {dataschema: x}}", overrides},
 		"an override of data":                {sink + "ceOverrides: {extensions: {data: x}}", overrides},
+		"an override of the key":             {sink + "ceOverrides: {extensions: {reschedulekey: x}}", "must not begin with reschedule"},
+		"an override of what we may add":     {sink + "ceOverrides: {extensions: {reschedulefoo: x}}", "must not begin with reschedule"},
 		"an override of Id":                  {sink + "ceOverrides: {extensions: {Id: x}}", "must be named with lower-case letters and digits only"},
 		"an override with a dash":            {sink + "ceOverrides: {extensions: {a-b: x}}", "lower-case letters and digits only"},
 		"an override with a line break":      {sink + `ceOverrides: {extensions: {"a\nb": x}}`, "lower-case letters and digits only"},

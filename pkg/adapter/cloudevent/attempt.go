@@ -132,7 +132,7 @@ func ToSDK(a *schedule.Attempt) event.Event {
 		ec.Extensions[ErrorCodeAttribute] = errorCode(dead.Failure)
 	}
 	for name, value := range a.Source.Extensions {
-		override(ec, strings.ToLower(name), value)
+		ec.Extensions[name] = value
 	}
 	out := event.Event{Context: ec, DataEncoded: d.Data, DataBase64: d.DataBase64}
 	if len(d.Data) == 0 {
@@ -140,34 +140,6 @@ func ToSDK(a *schedule.Attempt) event.Event {
 	}
 	out.DataBase64 = out.DataBase64 || needsBase64(ec.GetDataMediaType, d.Data)
 	return out
-}
-
-// Overridable reports whether spec.ceOverrides may set the attribute. It may not set
-// the attributes that identify an event.
-func Overridable(name string) bool {
-	switch strings.ToLower(name) {
-	case "id", "source", "type", "specversion", "data":
-		return false
-	}
-	return isName(name)
-}
-
-func override(ec *event.EventContextV1, name, value string) {
-	switch {
-	case !Overridable(name):
-	case name == "subject":
-		ec.Subject = &value
-	case name == dataContentType:
-		ec.DataContentType = &value
-	case name == "dataschema":
-		ec.DataSchema = &types.URI{URL: verbatim(value)}
-	case name == "time":
-		if t, err := types.ParseTime(value); err == nil {
-			ec.Time = &types.Timestamp{Time: t}
-		}
-	default:
-		ec.Extensions[name] = value
-	}
 }
 
 // needsBase64 reports that only data_base64 carries the data to every reader: data

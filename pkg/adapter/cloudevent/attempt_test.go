@@ -54,7 +54,7 @@ func TestStructured_ReadsBackTheSame(t *testing.T) {
 		asScheduled := *e
 		asScheduled.DataBase64 = false // it must see for itself what needs base64
 		a := schedule.Attempt{
-			Source: &schedule.Spec{Namespace: "ns", Name: "n", Extensions: map[string]string{"team": "x", "id": "no"}},
+			Source: &schedule.Spec{Namespace: "ns", Name: "n", Extensions: map[string]string{"team": "x"}},
 			Key:    "k", ID: "id", Entry: &schedule.Entry{Revision: 1 << 60, DueAt: due, Attempt: 4, Event: &asScheduled},
 		}
 		sdk := ToSDK(&a)

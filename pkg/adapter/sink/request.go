@@ -54,25 +54,11 @@ func (s *Sender) constants(src *schedule.Spec) *constants {
 			warnings: loglimit.Limit{Lines: warningLines, Per: time.Second},
 		}
 		for name, value := range src.Extensions {
-			switch {
-			case !cloudevent.Overridable(name):
-				s.cfg.Log.Warn("ceOverrides name an attribute that cannot be set", "source", src.Path(), "attribute", name)
-			case strings.EqualFold(name, "time") && !isTime(value):
-				s.cfg.Log.Warn("ceOverrides name an invalid time", "source", src.Path(), "time", value)
-			case strings.EqualFold(name, "datacontenttype"):
-				c.overrides = append(c.overrides, field{contentType, []string{value}})
-			default:
-				c.overrides = append(c.overrides, field{headerName(strings.ToLower(name)), []string{cloudevent.EncodeHeader(value)}})
-			}
+			c.overrides = append(c.overrides, field{headerName(name), []string{cloudevent.EncodeHeader(value)}})
 		}
 		return c, nil
 	})
 	return c
-}
-
-func isTime(s string) bool {
-	_, err := types.ParseTime(s)
-	return err == nil
 }
 
 // unsendableError is the error of an event that HTTP cannot carry: a retry would fail

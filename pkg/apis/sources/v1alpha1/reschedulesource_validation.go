@@ -255,6 +255,8 @@ func validateOverrides(extensions map[string]string) *apis.FieldError {
 		switch {
 		case attributes[name]:
 			errs = errs.Also(apis.ErrGeneric("is an attribute of CloudEvents itself and must not be overridden", keyPath(name)))
+		case strings.HasPrefix(name, "reschedule"):
+			errs = errs.Also(apis.ErrGeneric("begins with reschedule: every delivery sets these attributes itself", keyPath(name)))
 		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			errs = errs.Also(apis.ErrGeneric("is not the name of a CloudEvents extension: lower-case letters and digits", keyPath(name)))
 		case strings.ContainsFunc(value, unicode.IsControl):

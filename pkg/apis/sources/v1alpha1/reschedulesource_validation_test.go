@@ -79,6 +79,8 @@ func TestValidate_NamesTheField(t *testing.T) {
 		{"override of Id", sink + "ceOverrides: {extensions: {Id: x}}", "spec.ceOverrides.extensions.Id"},
 		{"override of time", sink + "ceOverrides: {extensions: {time: x}}", "spec.ceOverrides.extensions.time"},
 		{"override of data", sink + "ceOverrides: {extensions: {data: x}}", "spec.ceOverrides.extensions.data"},
+		{"override of the key", sink + "ceOverrides: {extensions: {reschedulekey: x}}", "spec.ceOverrides.extensions.reschedulekey"},
+		{"a name of ours", sink + "ceOverrides: {extensions: {reschedulefoo: x}}", "spec.ceOverrides.extensions.reschedulefoo"},
 		{"a name in capitals", sink + "ceOverrides: {extensions: {Team: x}}", "spec.ceOverrides.extensions.Team"},
 		{"a name with a dash", sink + "ceOverrides: {extensions: {a-b: x}}", "spec.ceOverrides.extensions.a-b"},
 		{"a name with a line break", sink + `ceOverrides: {extensions: {"a\nb": x}}`, `spec.ceOverrides.extensions."a\nb"`},
