@@ -58,8 +58,11 @@ type observation struct {
 	// starts, and no controller maps objects of its kind. What they keep out then needs
 	// no other look before its next change, which is an event.
 	atStart bool
-	// unwatched: no controller watches the kind.
-	unwatched bool
+	// unknown: no controller watches the kind in this namespace.
+	unknown bool
+	// watched: the source of the event schedules every object again for a new revision of
+	// the operator, which may have a controller of the kind.
+	watched bool
 }
 
 // errUnknownKey marks a key that is due and that no controller knows. It is the
@@ -136,7 +139,7 @@ func (p planner) change(o observation) (is plan) {
 		}
 	}
 	keptOut := o.atStart && len(ofKey) > 0 && !slices.ContainsFunc(ofKey, func(t target) bool { return !t.isOf(o.change) })
-	if len(is.outside) > 0 || keptOut || o.unwatched {
+	if len(is.outside) > 0 || keptOut || o.unknown && o.watched {
 		is.drop()
 	}
 	return is

@@ -138,7 +138,7 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	if c == nil {
 		p, err = s.planner().due(key, e.due(), e.attribute(cloudevent.CauseAttribute))
 	} else {
-		p, f, err = s.planChange(ctx, observation{key: key, change: c, last: last, known: known}, e.retried() || e.watched())
+		p, f, err = s.planChange(ctx, observation{key: key, change: c, watched: e.watched(), last: last, known: known}, e.retried() || e.watched())
 	}
 	if err == nil && !e.answered() {
 		err = s.catchUp(ctx, p.run, c, e.attribute(cloudevent.CauseAttribute))
@@ -194,10 +194,10 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	}
 	o.atStart = !s.feeder.informers.mapped[o.change.gvk.GroupKind()] &&
 		!slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
-	switch o.unwatched = len(f.objects) == 0; {
+	switch o.unknown = len(f.objects) == 0; {
 	case f.outside:
 		s.once("What is not in the namespaces of the manager's cache is not reconciled", "kind", o.change.gvk.String())
-	case o.unwatched:
+	case o.unknown:
 		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
 	}
 	if o.enqueued, err = s.feed(f); err != nil {
