@@ -18,7 +18,8 @@ const (
 	// MaxWatchKeys is how many keys one object may map to.
 	MaxWatchKeys = 64
 
-	maxWatchKeyTime = time.Second // for one object
+	maxWatchKeyTime  = time.Second // for one try of one object
+	maxWatchKeyTries = 3
 )
 
 // WatchKey is a compiled key of spec.watch.resources. It is safe for concurrent use.
@@ -43,8 +44,18 @@ func CompileWatchKey(text string) (*WatchKey, error) {
 var errSlow = errors.New("takes too long for one object: write less")
 
 // Eval returns the keys of an object, without empty ones: none is no error. The keys
-// themselves are not checked.
-func (k *WatchKey) Eval(ctx context.Context, object map[string]any) ([]string, error) {
+// themselves are not checked. The cost limit bounds the work. The time may also pass while
+// the process stands still, as in a virtual machine that is moved: so Eval tries again.
+func (k *WatchKey) Eval(ctx context.Context, object map[string]any) (keys []string, err error) {
+	for range maxWatchKeyTries {
+		if keys, err = k.eval(ctx, object); !errors.Is(err, errSlow) {
+			break
+		}
+	}
+	return keys, err
+}
+
+func (k *WatchKey) eval(ctx context.Context, object map[string]any) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, k.time, errSlow)
 	defer cancel()
 	out, _, err := k.program.Eval(ctx, object)

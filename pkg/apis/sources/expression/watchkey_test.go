@@ -4,7 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/traits"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -104,5 +108,38 @@ func TestWatchKey_IsBounded(t *testing.T) {
 	costly.time = 0
 	if _, err := costly.Eval(t.Context(), object); !errors.Is(err, errSlow) {
 		t.Errorf("a slow one: %v", err)
+	}
+}
+
+// frozen is a list during whose reading the process stands still, so many times.
+type frozen struct {
+	traits.Lister
+	times *int
+}
+
+func (f frozen) Iterator() traits.Iterator {
+	if *f.times > 0 {
+		*f.times--
+		time.Sleep(2 * maxWatchKeyTime)
+	}
+	return f.Lister.Iterator()
+}
+
+// A process that stands still while it evaluates, as in a virtual machine that is moved, loses no change.
+func TestWatchKey_ProcessStandsStill(t *testing.T) {
+	t.Parallel()
+	k, err := CompileWatchKey("object.l.filter(c, c == 'x')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := types.NewStringList(types.DefaultTypeAdapter, []string{"x", "y"})
+	for _, times := range []int{0, 1, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			left := times
+			keys, err := k.Eval(t.Context(), map[string]any{"l": frozen{list, &left}})
+			if times < maxWatchKeyTries && (err != nil || len(keys) != 1) || times == maxWatchKeyTries && !errors.Is(err, errSlow) {
+				t.Errorf("%d times: %q, %v", times, keys, err)
+			}
+		})
 	}
 }
