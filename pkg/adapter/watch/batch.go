@@ -68,19 +68,22 @@ func (b *batch) reset() { *b = batch{} }
 
 // progress is who follows what is stored.
 type progress struct {
-	// row is the state of the watch at a version, as it is stored with the changes; nil:
+	// row is the state of the watch at a version, as it is stored with the changes; nil, or false:
 	// no version is kept.
-	row func(version string) store.MarkChange
+	row func(version string) (store.MarkChange, bool)
 	// counted is the row of the number of marks and their bytes, when they change by so
 	// much; nil: no row.
 	counted func(more, growth int64) store.MarkChange
+	// skip notes a change with several keys that a quota has no room for, so that the others go on; nil: all wait
+	// for the change.
+	skip func(c *change, refused error) error
 	// done: these changes are stored, and the version if there is one.
 	done func(changes []change, version string)
 }
 
 // report stores the changes in their order, and with them the version of the last one.
 // Of a batch that exceeds a quota it stores the changes before the first one that does
-// not fit.
+// not fit, or all others if that one may be skipped.
 func report(q Queue, changes []change, p progress) error {
 	if len(changes) == 0 {
 		return nil
@@ -99,7 +102,9 @@ func report(q Queue, changes []change, p progress) error {
 		version = ""
 	}
 	if version != "" {
-		marks = append(marks, p.row(version))
+		if row, ok := p.row(version); ok {
+			marks = append(marks, row)
+		}
 	}
 	if (more != 0 || growth != 0) && p.counted != nil {
 		marks = append(marks, p.counted(more, growth))
@@ -110,8 +115,15 @@ func report(q Queue, changes []change, p progress) error {
 		return nil
 	}
 	var refused *schedule.Error
-	if len(changes) == 1 || !errors.As(err, &refused) || refused.Code != schedule.CodeQuota {
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeQuota {
 		return err
+	}
+	if len(changes) == 1 {
+		// Without room for one key all changes wait.
+		if p.skip == nil || len(items) < 2 || queue.MarksRefused(err) {
+			return err
+		}
+		return p.skip(&changes[0], err)
 	}
 	half := len(changes) / 2
 	if err := report(q, changes[:half], p); err != nil {

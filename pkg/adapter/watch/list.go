@@ -140,7 +140,7 @@ func (l *listing) page(ctx context.Context, q objects.Query) (objects.Page, erro
 // objects: no delivery frees bytes for a mark, but the objects that the list does not find
 // do.
 func (l *listing) flush() error {
-	err := l.s.r.flush(&l.batch, progress{})
+	err := l.s.r.flush(&l.batch, progress{skip: l.s.owe})
 	if queue.MarksRefused(err) {
 		l.refused = err
 		return nil
@@ -179,20 +179,19 @@ func (l *listing) begin() error {
 	if whole && l.s.namespaces == nil && w.partial && w.selector == r.cfg.Selector {
 		w.partial, w.complete, changed = false, false, true // the rows of namespaces say what was complete
 	}
-	none := ""
-	l.doubt = w.version == doubted
-	switch {
-	case l.doubt: // until the list is complete
-		none = doubted
-	case whole && w.partial:
-		none = relisting
-	}
-	if l.namespace == l.s.namespace && w.version != none {
-		w.version, changed = none, true
-	}
+	l.doubt = w.version == doubted // until the list is complete
 	if changed {
 		if err := r.keep(w); err != nil {
 			return err
+		}
+	}
+	if l.namespace == l.s.namespace {
+		l.s.owed.err = nil
+		if none := l.s.none(); w.version != none {
+			w.version = none
+			if err := r.keep(w); err != nil {
+				return err
+			}
 		}
 	}
 	if !whole {
@@ -300,13 +299,13 @@ func (l *listing) remove() error {
 		}
 		l.batch.add(c)
 		if l.batch.full() {
-			if err := r.flush(&l.batch, progress{}); err != nil {
+			if err := r.flush(&l.batch, progress{skip: l.s.owe}); err != nil {
 				return err
 			}
 		}
 	}
 	l.vanished = nil
-	return r.flush(&l.batch, progress{})
+	return r.flush(&l.batch, progress{skip: l.s.owe})
 }
 
 // end stores that the list was complete.
@@ -323,12 +322,17 @@ func (l *listing) end(ctx context.Context, version string) error {
 		}
 		w.partial = true
 	}
-	if err := r.keep(w); err != nil {
-		return err
-	}
 	if l.namespace == s.namespace {
 		s.version, s.kept, s.refused = version, time.Now(), false
-		r.note(s.namespace, true, nil)
+		if s.owed.err == nil {
+			s.owed.tries = 0
+		} else {
+			w.version = waiting(w.partial)
+		}
+		r.note(s.namespace, true, s.owed.err)
+	}
+	if err := r.keep(w); err != nil {
+		return err
 	}
 	if l.namespace != "" || s.namespaces != nil {
 		return nil

@@ -117,8 +117,11 @@ func (n *namespaceSet) remove(ctx context.Context, namespace string) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if ctx.Err() == nil {
+			was := n.known[namespace]
 			delete(n.known, namespace)
-			n.signal()
+			if was {
+				n.signal()
+			}
 		}
 	})
 }

@@ -228,3 +228,30 @@ func TestScope_ManyChangesBeginFewWatches(t *testing.T) {
 		}
 	})
 }
+
+// Namespaces that are not selected come and go without reopening a watch.
+func TestNamespaces_ForeignOnesReopenNothing(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		t.Run(fmt.Sprint("one watch ", all), func(t *testing.T) {
+			run(t, labelled, func(t *testing.T, w *world) {
+				if !all {
+					w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+				}
+				w.api.put("Namespace", "a", true, team("a"))
+				w.start()
+				w.settle(time.Minute)
+				watches := w.api.watches
+				for i := range 60 {
+					name := fmt.Sprint("foreign-", i)
+					w.api.put("Namespace", name, true, team("b"))
+					w.settle(time.Second)
+					w.api.remove("Namespace", name)
+				}
+				w.settle(time.Minute)
+				if n := w.api.watches - watches; n > 0 {
+					t.Errorf("%d watches were opened", n)
+				}
+			})
+		})
+	}
+}

@@ -48,6 +48,7 @@ type stream struct {
 	batch   batch
 	reading reading
 	refused bool // for a quota, and not stored since
+	owed    owed
 	// ownerless is when the API server was asked for the kind of the owners and had none.
 	ownerless time.Time
 }
@@ -95,6 +96,9 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 			if !pause(ctx, reselectGap) {
 				return context.Cause(ctx)
 			}
+			continue
+		case errors.Is(err, errOwed):
+			s.version = ""
 			continue
 		case err == nil && time.Since(began) >= shortLife:
 			failures, gone = 0, 0
@@ -288,7 +292,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		if !working {
 			working, s.opened = true, time.Now()
 			if !s.refused {
-				s.r.note(s.namespace, true, nil)
+				s.r.note(s.namespace, true, s.owed.err)
 			}
 			if !pause(ctx, backlogGap) {
 				return context.Cause(ctx)
@@ -297,7 +301,10 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		err := again(s.idle(ctx, seen))
 		if err == nil && s.refused && s.version != from { // the change that was refused is stored: it came first
 			s.refused = false
-			s.r.note(s.namespace, true, nil)
+			s.r.note(s.namespace, true, s.owed.err)
+		}
+		if err == nil && s.owed.err != nil && time.Since(s.owed.at) >= s.r.s.m.backoff(s.owed.tries) {
+			err = errOwed
 		}
 		return err
 	}
@@ -445,7 +452,7 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 		return nil
 	}
 	s.version = seen
-	if time.Since(s.kept) < versionGap {
+	if time.Since(s.kept) < versionGap || s.owed.err != nil {
 		return nil
 	}
 	s.kept = time.Now()
@@ -467,14 +474,18 @@ func (s *stream) row(version string) row {
 // flush stores the batch, and with it where the watch goes on.
 func (s *stream) flush() error {
 	return s.r.flush(&s.batch, progress{
-		row: func(version string) store.MarkChange {
+		row: func(version string) (store.MarkChange, bool) {
 			state := s.row(version)
 			stored := state.state()
-			return store.MarkChange{Watch: stored.Watch, State: &stored}
+			return store.MarkChange{Watch: stored.Watch, State: &stored}, s.owed.err == nil
 		},
+		skip: s.owe,
 		done: func(_ []change, version string) {
-			if version != "" {
-				s.version, s.kept = version, time.Now()
+			if version == "" {
+				return
+			}
+			s.version, s.kept = version, time.Now()
+			if s.owed.err == nil {
 				s.r.rows.set(s.row(version))
 			}
 		},
