@@ -116,12 +116,18 @@ func openDamaged(o Options) (*remains, error) {
 		return nil, err
 	}
 	d := &remains{}
-	if d.problems, err = fs.logs(o.Dir, wrong); err != nil {
+	if d.problems, err = fs.logs(o.Dir, wrong, false); err != nil {
 		return nil, err
 	}
 	o.FS, o.ReadOnly, o.lenient, o.partial = fs, true, true, len(replaced) > 0
 	var refused string
 	if d.db, err = Open(o); err != nil {
+		if d.problems, err = fs.logs(o.Dir, wrong, true); err != nil {
+			return nil, err
+		}
+		d.db, err = Open(o)
+	}
+	if err != nil {
 		refused, fs.options = "the engine refused its file of options: "+firstLine(err.Error()), true
 		var e error
 		if d.db, e = Open(o); e != nil {

@@ -133,9 +133,10 @@ func (db *DB) lost(replaced []string) (problems []string, err error) {
 	return problems, err
 }
 
-// logs cuts off what of the logs cannot be read. damaged are the files that lack what was
-// on stable storage.
-func (f *salvageFS) logs(dir string, damaged map[string]string) (problems []string, err error) {
+// logs cuts off what of the damaged files, which lack what was on stable storage, cannot be read. With
+// refused, because the engine did not open them, also what cannot be read of another log: a torn end of an
+// older log is no damage where a manifest no longer asks for this log.
+func (f *salvageFS) logs(dir string, damaged map[string]string, refused bool) (problems []string, err error) {
 	logs, err := wal.Scan(wal.Dir{FS: f.FS, Dirname: dir})
 	if err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (f *salvageFS) logs(dir string, damaged map[string]string) (problems []stri
 		there[name] = true
 		good, end := readLog(log)
 		torn := i == len(logs)-1 && errors.Is(end, record.ErrUnexpectedEOF) // as after a crash
-		if damaged[name] == "" && (torn || errors.Is(end, io.EOF)) {
+		if damaged[name] == "" && (!refused || torn || errors.Is(end, io.EOF)) {
 			continue
 		}
 		data, err := readFile(f.FS, path, good)
