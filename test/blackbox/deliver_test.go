@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	structured = declare("structured", "delivery: {format: json}\nceOverrides: {extensions: {team: platform, n: overridden}}")
+	structured = declare("structured", "delivery: {format: json}\nceOverrides: {extensions: {team: platform}}")
 	overridden = declare("overridden", "ceOverrides: {extensions: {team: \"plat form €\", ext: theirs}}")
 	fast       = declare("fast", "delivery: {backoffDelay: PT0.01S}\ningest: {policies: [earliest, keep, replace]}")
 )
@@ -117,7 +117,7 @@ func TestDelivery_CloudEventsSDKReadsBoth(t *testing.T) {
 				answer(w, r, d)
 			}
 		})
-		v := s.put(t, key, `{"event":{"type":"dev.example.sync","data":{"a":1},"n":3}}`)
+		v := s.put(t, key, `{"event":{"type":"dev.example.sync","data":{"a":1},"n":3,"team":"theirs"}}`)
 		e := <-got
 		if err := e.Validate(); err != nil {
 			t.Errorf("%s: %v", s.name, err)
@@ -132,7 +132,7 @@ func TestDelivery_CloudEventsSDKReadsBoth(t *testing.T) {
 		}
 		ext := e.Extensions()
 		if s == structured {
-			if fmt.Sprint(ext["team"]) != "platform" || fmt.Sprint(ext["n"]) != "overridden" {
+			if fmt.Sprint(ext["team"]) != "platform" {
 				t.Errorf("ceOverrides are applied last: %v", ext)
 			}
 			continue
