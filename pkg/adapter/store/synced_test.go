@@ -266,10 +266,8 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 		switch r.IntN(12) {
 		case 0:
 			err = db.db.Flush()
-		case 1:
+		case 1: // no Checkpoint: MemFS.Link hangs beside a CrashClone
 			err = db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false)
-		case 2:
-			err = db.Checkpoint(func(string) error { return nil })
 		}
 		if err != nil {
 			t.Fatal(err)
