@@ -113,21 +113,24 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 	away := (owner + 1) % 3
 	applied := g.metric(away, "reschedule_shard_applied")
 	g.kill(away)
-	var items []string
-	event := fmt.Sprintf(`{"type":"t","data":%q}`, strings.Repeat("x", 250<<10))
-	for n := range 12 {
-		items = append(items, fmt.Sprintf(`{"key":"large/%d","delay":"24h","event":%s}`, n, event))
+	body := func(round int) string { // an event that stays as it is would not be written again
+		var items []string
+		event := fmt.Sprintf(`{"type":"t","data":%q}`, strings.Repeat(string(rune('a'+round%2)), 250<<10))
+		for n := range 12 {
+			items = append(items, fmt.Sprintf(`{"key":"large/%d","delay":"24h","event":%s}`, n, event))
+		}
+		return `{"items":[` + strings.Join(items, ",") + `]}`
 	}
-	body := `{"items":[` + strings.Join(items, ",") + `]}`
 	ctx, cancel := context.WithTimeout(context.Background(), 6*harness.Patience)
 	defer cancel()
-	for written := 0; written < 72<<20; { // replica.KeepBytes are 64 MiB
-		r, err := harness.Do(ctx, http.MethodPost, g.url()+"/tests/s/schedules", body)
+	for written, round := 0, 0; written < 72<<20; round++ { // replica.KeepBytes are 64 MiB
+		large := body(round)
+		r, err := harness.Do(ctx, http.MethodPost, g.url()+"/tests/s/schedules", large)
 		if err != nil || r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable {
 			t.Fatal(r, err)
 		}
 		if r.Status == http.StatusOK {
-			written += len(body)
+			written += len(large)
 		}
 	}
 	last := g.key()
