@@ -386,6 +386,12 @@ func TestDeadLetters_RedriveAndDelete(t *testing.T) {
 		done, seen := kept()
 		return done && list.Items[0].At.After(first), seen
 	})
+	ok(t, "key", "set", "letters", "b", "--in", "1h")
+	if r := run(t, "deadletter", "redrive", "letters", "b"); r.code != 1 || !strings.Contains(r.err, "something newer") {
+		t.Errorf("in the place of something newer: %d, %s", r.code, r.err)
+	}
+	ok(t, "deadletter", "redrive", "letters", "b", "--replace")
+	eventually(t, kept)
 	if r := run(t, "deadletter", "redrive", "letters", "--all"); r.code != 2 || !strings.Contains(r.err, "Redrive 2 dead letters") {
 		t.Errorf("without a terminal: %d, %s", r.code, r.err)
 	}

@@ -33,8 +33,8 @@ func TestCall_JSONOfAnotherServer(t *testing.T) {
 		},
 		"CancelAll":  func(ctx context.Context, c *sdk.Client) error { return one(c.CancelAll(ctx)) },
 		"DiscardAll": func(ctx context.Context, c *sdk.Client) error { return one(c.DiscardAll(ctx)) },
-		"Redrive":    func(ctx context.Context, c *sdk.Client) error { return c.Redrive(ctx, "k") },
-		"RedriveAll": func(ctx context.Context, c *sdk.Client) error { return one(c.RedriveAll(ctx)) },
+		"Redrive":    func(ctx context.Context, c *sdk.Client) error { return c.Redrive(ctx, "k", sdk.RedriveOptions{}) },
+		"RedriveAll": func(ctx context.Context, c *sdk.Client) error { return one(c.RedriveAll(ctx, sdk.RedriveOptions{})) },
 	}
 	for name, call := range calls {
 		for _, body := range []string{`{}`, `null`, `[]`, `"ok"`, `{"status":"UP"}`, `{"items":null}`, `{"items":[null]}`, `{"items":[{}]}`, `{"items":[{"key":"x"}]}`} {

@@ -166,12 +166,31 @@ func (c *Client) DiscardAll(ctx context.Context) (int, error) {
 	return c.letters(ctx, http.MethodDelete, "", url.Values{"all": {"true"}})
 }
 
+// RedriveOptions say which dead letters are redriven; zero: those of keys that have nothing
+// newer.
+type RedriveOptions struct {
+	// Replace lets a dead letter take the place of something newer that waits or is in
+	// flight, whose event is lost.
+	Replace bool
+}
+
+func (o RedriveOptions) add(to url.Values) url.Values {
+	if o.Replace {
+		to.Set("replace", "true")
+	}
+	return to
+}
+
 // Redrive makes a new occurrence of the dead letter of a key, due now, with a new id and
-// attempt 0, and removes the dead letter. A key without one is [ErrNotFound].
-func (c *Client) Redrive(ctx context.Context, key string) error {
+// attempt 0, and removes the dead letter. A key without one is [ErrNotFound], a key with
+// something newer [ErrExists].
+func (c *Client) Redrive(ctx context.Context, key string, o RedriveOptions) error {
 	k, err := letterCall(http.MethodPost, key)
 	if err == nil {
 		k.path += "/redrive"
+		if query := o.add(url.Values{}).Encode(); query != "" {
+			k.path += "?" + query
+		}
 		k.want = []int{http.StatusOK}
 		_, err = c.number(ctx, k, "redriven")
 	}
@@ -182,14 +201,15 @@ func (c *Client) Redrive(ctx context.Context, key string) error {
 }
 
 // RedrivePrefix is Redrive of all dead letters whose keys begin with the prefix, and
-// returns their number. They are redriven one by one: after an error some are.
-func (c *Client) RedrivePrefix(ctx context.Context, prefix string) (int, error) {
-	return c.letters(ctx, http.MethodPost, "/redrive", url.Values{"prefix": {prefix}})
+// returns their number. It skips those of keys with something newer. They are redriven one by
+// one: after an error some are.
+func (c *Client) RedrivePrefix(ctx context.Context, prefix string, o RedriveOptions) (int, error) {
+	return c.letters(ctx, http.MethodPost, "/redrive", o.add(url.Values{"prefix": {prefix}}))
 }
 
 // RedriveAll is RedrivePrefix of every dead letter.
-func (c *Client) RedriveAll(ctx context.Context) (int, error) {
-	return c.letters(ctx, http.MethodPost, "/redrive", url.Values{"all": {"true"}})
+func (c *Client) RedriveAll(ctx context.Context, o RedriveOptions) (int, error) {
+	return c.letters(ctx, http.MethodPost, "/redrive", o.add(url.Values{"all": {"true"}}))
 }
 
 func (c *Client) letters(ctx context.Context, method, path string, which url.Values) (int, error) {

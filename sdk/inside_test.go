@@ -125,23 +125,36 @@ func TestAdapter_DeadLetters(t *testing.T) {
 	if err != nil || l.Attempts != 1 || l.Status != http.StatusUnprocessableEntity || l.Event.Type != "com.example.letter" || l.Detail == "" {
 		t.Errorf("it is %s, %v", show(l), err)
 	}
-	if err := c.Redrive(ctx, keys[0]); err != nil {
+	if err := c.Redrive(ctx, keys[0], sdk.RedriveOptions{}); err != nil {
 		t.Error(err)
 	}
 	for range 2 {
 		inbox.next(t, keys[0])
 	}
 	eventually(t, "the redriven one is given up again", all)
-	if n, err := c.RedrivePrefix(ctx, "letter/2"); n != 1 || err != nil {
+	if n, err := c.RedrivePrefix(ctx, "letter/2", sdk.RedriveOptions{}); n != 1 || err != nil {
 		t.Errorf("%d redriven, %v", n, err)
 	}
 	eventually(t, "that one is given up again", all)
+	if _, err := c.Schedule(ctx, keys[3], sdk.Request{Delay: new(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Redrive(ctx, keys[3], sdk.RedriveOptions{}); !errors.Is(err, sdk.ErrExists) {
+		t.Errorf("redriving in the place of something newer: %v", err)
+	}
+	if n, err := c.RedrivePrefix(ctx, "letter/4", sdk.RedriveOptions{}); n != 0 || err != nil {
+		t.Errorf("%d redriven in the place of something newer, %v", n, err)
+	}
+	if err := c.Redrive(ctx, keys[3], sdk.RedriveOptions{Replace: true}); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the one that replaced is given up again", all)
 	for range 2 {
 		if err := c.Discard(ctx, keys[0]); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := c.Redrive(ctx, keys[0]); !errors.Is(err, sdk.ErrNotFound) {
+	if err := c.Redrive(ctx, keys[0], sdk.RedriveOptions{}); !errors.Is(err, sdk.ErrNotFound) {
 		t.Errorf("redriving a discarded one: %v", err)
 	}
 	if _, err := c.DeadLetter(ctx, keys[0]); !errors.Is(err, sdk.ErrNotFound) {

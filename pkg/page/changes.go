@@ -79,9 +79,10 @@ func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 	}
 	var answer struct {
 		Redriven int64 `json:"redriven"`
+		Skipped  int64 `json:"skipped"`
 	}
 	err := h.call(r.Context(), apiCall{method: http.MethodPost, source: s, path: "/deadletters/redrive", query: query(selected(r)...)}, &answer)
-	return href("source", of(s, "tab", "dead", "done", "redrive", "count", strconv.FormatInt(answer.Redriven, 10))...), err
+	return href("source", of(s, "tab", "dead", "done", "redrive", "count", strconv.FormatInt(answer.Redriven, 10), "skipped", strconv.FormatInt(answer.Skipped, 10))...), err
 }
 
 // discard removes dead letters: of one key, of keys with a prefix, or all.
@@ -116,6 +117,9 @@ func done(r *http.Request) markup {
 		m = "The event is scheduled again, with a new id."
 		if n > 0 {
 			m = write("%s scheduled again, with new ids.", plural(n, "event is", "events are"))
+		}
+		if skipped, _ := strconv.ParseInt(r.FormValue("skipped"), 10, 64); skipped > 0 {
+			m = write("%s scheduled again; %s because the key has something newer.", plural(n, "event is", "events are"), plural(skipped, "dead letter stays", "dead letters stay"))
 		}
 	case "discard":
 		m = write("%s discarded.", plural(n, "dead letter was", "dead letters were"))
@@ -169,7 +173,7 @@ func (h *handler) confirmMany(r *http.Request, s *Source, what string) (*view, e
 	}
 	head, body, button := write("Discard %s?", count), markup("Their events are removed for good."), h.form(s, "discard", "Discard them", "", "danger", fields...)
 	if what == "redrive" {
-		head, body, button = write("Deliver %s again?", count), "Each becomes a new occurrence of its key, due now, with a new id.", h.form(s, "redrive", "Deliver them again", "", "primary", fields...)
+		head, body, button = write("Deliver %s again?", count), "Each becomes a new occurrence of its key, due now, with a new id, unless the key has something newer.", h.form(s, "redrive", "Deliver them again", "", "primary", fields...)
 	}
 	return &view{title: string(what), crumbs: []crumb{sourceCrumb(s)}, body: write(
 		`<section class="notice"><h1>%s</h1><p>This is about %s of %s%s. %s</p><div class="actions">%s<a class="button" href="%s">Leave them</a></div></section>`,

@@ -376,7 +376,7 @@ func TestChanges_CallTheAPI(t *testing.T) {
 		{"run", "key=k&revision=5", "POST /ops/repos/schedules/k/run", "key?done=run&key=k&name=repos&ns=ops"},
 		{"cancel", "key=k&revision=5", "DELETE /ops/repos/schedules/k", "key?done=cancel&key=k&name=repos&ns=ops"},
 		{"redrive", "key=k&at=2026-11-22T02:00:00Z", "POST /ops/repos/deadletters/k/redrive", "key?done=redrive&key=k&name=repos&ns=ops"},
-		{"redrive", "prefix=a/", "POST /ops/repos/deadletters/redrive?prefix=a%2F", "source?count=2&done=redrive&name=repos&ns=ops&tab=dead"},
+		{"redrive", "prefix=a/", "POST /ops/repos/deadletters/redrive?prefix=a%2F", "source?count=2&done=redrive&name=repos&ns=ops&skipped=0&tab=dead"},
 		{"discard", "all=true", "DELETE /ops/repos/deadletters?all=true", "source?count=2&done=discard&name=repos&ns=ops&tab=dead"},
 		{"discard", "key=k&at=2026-11-22T02:00:00Z", "DELETE /ops/repos/deadletters/k", "source?count=1&done=discard&name=repos&ns=ops&tab=dead"},
 	} {

@@ -165,10 +165,18 @@ func TestDeadLetters_KeptAndRedriven(t *testing.T) {
 	if d := keep.next(t, "b/1"); d.Attempt != 0 || d.Attr("type") != "x" {
 		t.Errorf("%v", d.Attributes)
 	}
-	if v := keep.decoded(t, "POST", "/deadletters/redrive?all=true"); v["redriven"] != 1.0 {
+	keep.put(t, "b/2", `{"event":{"type":"newer"},"delay":"1h"}`)
+	problem(t, keep.call(t, "POST", "/deadletters/b%2F2/redrive", ""), http.StatusConflict, "already_exists")
+	if v := keep.decoded(t, "POST", "/deadletters/redrive?all=true"); v["redriven"] != 0.0 || v["skipped"] != 1.0 || listedKeys(keep.decoded(t, "GET", "/deadletters")) != "b/2" {
 		t.Errorf("%v", v)
 	}
-	keep.next(t, "b/2")
+	problem(t, keep.call(t, "POST", "/deadletters/redrive?all=true&replace=yes", ""), http.StatusBadRequest, "invalid_argument")
+	if v := keep.decoded(t, "POST", "/deadletters/redrive?all=true&replace=true"); v["redriven"] != 1.0 || v["skipped"] != 0.0 {
+		t.Errorf("%v", v)
+	}
+	if d := keep.next(t, "b/2"); d.Attr("type") != "x" {
+		t.Errorf("%v", d.Attributes)
+	}
 	if v := keep.decoded(t, "DELETE", "/deadletters?prefix=b"); v["deleted"] != 0.0 {
 		t.Errorf("%v", v)
 	}

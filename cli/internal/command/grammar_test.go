@@ -28,7 +28,7 @@ key set --in --at --policy --data --type --uid --if-match --reason -o
 key watch --prefix -o
 deadletter list --older-than --prefix -o --no-headers
 deadletter describe --all -v -o
-deadletter redrive --all --older-than --dry-run --yes
+deadletter redrive --all --older-than --replace --dry-run --yes
 deadletter delete --all --older-than --dry-run --yes
 export --prefix
 import -f --policy --resume

@@ -422,6 +422,7 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 func (e *env) letterChange(verb, short, ask, done string) *cobra.Command {
 	var k *choice
 	var older string
+	var replace bool
 	c := e.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
 $ deadletter `+verb+` git-repos GitRepo/team-a/site
 $ deadletter `+verb+` git-repos --all --older-than 24h`,
@@ -465,7 +466,11 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 						}
 					}
 					if verb == "redrive" {
-						return src.Redrive(ctx, key)
+						err := src.Redrive(ctx, key, sdk.RedriveOptions{Replace: replace})
+						if errors.Is(err, sdk.ErrExists) {
+							return errors.New("the key has something newer, which waits or is in flight: the dead letter stays (--replace puts it in the newer one's place, whose event is lost)")
+						}
+						return err
 					}
 					return src.Discard(ctx, key)
 				})
@@ -473,6 +478,9 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 		})
 	k = chooseFlags(c)
 	c.Flags().StringVar(&older, "older-than", "", olderThan)
+	if verb == "redrive" {
+		c.Flags().BoolVar(&replace, "replace", false, "also in the place of something newer that waits or is in flight, whose event is lost")
+	}
 	c.ValidArgsFunction = e.completeLetters
 	return c
 }

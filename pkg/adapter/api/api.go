@@ -77,8 +77,8 @@ type source interface {
 	Letters(prefix, token string, limit int) ([]queue.Letter, string, error)
 	DiscardLetter(key string) error
 	DiscardLetters(ctx context.Context, prefix string) (int, error)
-	RedriveLetter(key string, claim queue.ClaimMemory) (bool, error)
-	RedriveLetters(ctx context.Context, prefix string, claim queue.ClaimMemory) (int, error)
+	RedriveLetter(key string, replace bool, claim queue.ClaimMemory) (bool, error)
+	RedriveLetters(ctx context.Context, prefix string, replace bool, claim queue.ClaimMemory) (redriven, skipped int, err error)
 	ingest.Source
 }
 

@@ -218,14 +218,21 @@ func (f *fake) DiscardLetters(_ context.Context, prefix string) (n int, _ error)
 	return n, f.fail
 }
 
-func (f *fake) RedriveLetter(key string, _ queue.ClaimMemory) (bool, error) {
+func (f *fake) RedriveLetter(key string, replace bool, _ queue.ClaimMemory) (bool, error) {
 	e := f.letters[key]
+	if e != nil && f.entries[key] != nil && !replace {
+		return false, schedule.Refuse(schedule.CodeExists, "newer")
+	}
 	delete(f.letters, key)
 	return e != nil, f.fail
 }
 
-func (f *fake) RedriveLetters(ctx context.Context, prefix string, _ queue.ClaimMemory) (int, error) {
-	return f.DiscardLetters(ctx, prefix)
+func (f *fake) RedriveLetters(ctx context.Context, prefix string, replace bool, _ queue.ClaimMemory) (redriven, skipped int, err error) {
+	if !replace {
+		skipped = 1
+	}
+	redriven, err = f.DiscardLetters(ctx, prefix)
+	return redriven, skipped, err
 }
 
 func (f *fake) ScheduleTogether([]queue.Item) error { return nil }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -97,26 +98,40 @@ func (c *call) discardAll() error {
 
 // redrive is POST {address}/deadletters/{key}/redrive.
 func (c *call) redrive() error {
-	if err := c.noQuery(); err != nil {
+	replaces := parameter{name: "replace"}
+	if err := parseQuery(c.r.URL.RawQuery, &replaces); err != nil {
+		return err
+	}
+	replace, err := replaces.bool()
+	if err != nil {
 		return err
 	}
 	if err := c.emptyBody(); err != nil {
 		return err
 	}
-	there, err := c.src.RedriveLetter(c.key, c.grow)
+	there, err := c.src.RedriveLetter(c.key, replace, c.grow)
 	if err == nil && !there {
 		err = noLetter(c.key)
 	}
 	if err = c.audited(auditRedrive, c.key, err, "redriven"); err != nil {
 		return err
 	}
-	c.send(http.StatusOK, typeJSON, []byte("{\"redriven\":1}\n"))
+	c.sendRedriven(1, 0)
 	return nil
+}
+
+func (c *call) sendRedriven(redriven, skipped int) {
+	c.send(http.StatusOK, typeJSON, fmt.Appendf(nil, "{\"redriven\":%d,\"skipped\":%d}\n", redriven, skipped))
 }
 
 // redriveAll is POST {address}/deadletters/redrive.
 func (c *call) redriveAll() error {
-	prefix, err := selection(c.r.URL.RawQuery, "redrive every dead letter")
+	replaces := parameter{name: "replace"}
+	prefix, err := selection(c.r.URL.RawQuery, "redrive every dead letter", &replaces)
+	if err != nil {
+		return err
+	}
+	replace, err := replaces.bool()
 	if err != nil {
 		return err
 	}
@@ -124,10 +139,10 @@ func (c *call) redriveAll() error {
 		return err
 	}
 	c.mayTake(cancelTime)
-	n, err := c.src.RedriveLetters(c.r.Context(), prefix, c.grow)
+	n, skipped, err := c.src.RedriveLetters(c.r.Context(), prefix, replace, c.grow)
 	if err = c.audited(auditRedrive, prefix, err, "redriven "+strconv.Itoa(n)); err != nil {
 		return err
 	}
-	c.send(http.StatusOK, typeJSON, []byte(`{"redriven":`+strconv.Itoa(n)+"}\n"))
+	c.sendRedriven(n, skipped)
 	return nil
 }

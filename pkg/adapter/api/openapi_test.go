@@ -196,7 +196,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		{pathOfLive, "GET", base + "/events", ""},
 		{pathOfDead, "GET", dead, ""}, {pathOfDead, "GET", dead + "?prefix=d&limit=1", ""}, {pathOfDead, "HEAD", dead, ""}, {pathOfDead, "DELETE", dead + "?all=true", ""},
 		{pathOfOne, "GET", dead + "/dead", ""}, {pathOfOne, "GET", dead + "/lost", ""}, {pathOfOne, "HEAD", dead + "/dead", ""}, {pathOfOne, "DELETE", dead + "/dead", ""},
-		{pathOfDo, "POST", dead + "/dead/redrive", ""}, {pathOfDoes, "POST", dead + "/redrive?prefix=d", "{}"},
+		{pathOfDo, "POST", dead + "/dead/redrive", ""}, {pathOfDo, "POST", dead + "/dead/redrive?replace=true", ""}, {pathOfDoes, "POST", dead + "/redrive?all=true&replace=true", ""}, {pathOfDoes, "POST", dead + "/redrive?prefix=d", "{}"},
 	} {
 		call(nil, c.path, c.method, c.target, c.body)
 		if c.path == "/openapi.json" {
@@ -241,6 +241,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 			call(failing(quota), path, "POST", target, "")
 		}
 	}
+	call(func(e *edge) { e.entries["dead"] = &schedule.Entry{Revision: 1} }, pathOfDo, "POST", dead+"/dead/redrive", "")
 	call(nil, pathOfRun, "POST", all+"/old/run", "", "If-Match", `"1"`)
 	call(failing(schedule.Refuse(schedule.CodePrecondition, "no watch")), pathOfResync, "POST", base+"/resync", "")
 	call(failing(schedule.Invalid("reschedulepolicy", "no")), pathOf, "POST", base, "x")

@@ -135,17 +135,18 @@ func listOptions(raw string) (queue.ListOptions, error) {
 
 // selection reads the parameters of a call that changes many keys: which ones must be
 // said, so that a forgotten parameter does not change all. what is what all=true does.
-func selection(raw, what string) (string, error) {
+func selection(raw, what string, more ...*parameter) (string, error) {
 	prefix, all := parameter{name: "prefix"}, parameter{name: "all"}
-	if err := parseQuery(raw, &prefix, &all); err != nil {
+	if err := parseQuery(raw, append(more, &prefix, &all)...); err != nil {
 		return "", err
 	}
+	every, err := all.bool()
 	switch {
-	case all.given && all.value != "true" && all.value != "false":
-		return "", schedule.Invalid("all", "%.64q is not true or false", all.value)
-	case all.value == "true" && prefix.given:
+	case err != nil:
+		return "", err
+	case every && prefix.given:
 		return "", schedule.Invalid("all", "cannot be given together with prefix")
-	case all.value == "true":
+	case every:
 		return "", nil
 	case !prefix.given:
 		return "", schedule.Invalid("prefix", "is missing; give prefix, or all=true to %s", what)
@@ -153,6 +154,14 @@ func selection(raw, what string) (string, error) {
 		return "", schedule.Invalid("prefix", "is empty; give all=true to %s", what)
 	}
 	return prefix.value, schedule.ValidateText("prefix", prefix.value, schedule.MaxKeyBytes)
+}
+
+// bool is the parameter as a boolean; one that is absent is false.
+func (p *parameter) bool() (bool, error) {
+	if p.given && p.value != "true" && p.value != "false" {
+		return false, schedule.Invalid(p.name, "%.64q is not true or false", p.value)
+	}
+	return p.value == "true", nil
 }
 
 // cancelUID reads the parameter of a DELETE.

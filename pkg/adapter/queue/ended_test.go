@@ -175,8 +175,8 @@ func TestCall_StoreEnds(t *testing.T) {
 		"letters":           func(s *Source) error { _, _, err := s.Letters("", "", 10); return err },
 		"DELETE, letter":    func(s *Source) error { return s.DiscardLetter("l0") },
 		"DELETE, letters":   func(s *Source) error { _, err := s.DiscardLetters(ctx, ""); return err },
-		"redrive":           func(s *Source) error { _, err := s.RedriveLetter("l0", nil); return err },
-		"redrive, all":      func(s *Source) error { _, err := s.RedriveLetters(ctx, "", nil); return err },
+		"redrive":           func(s *Source) error { _, err := s.RedriveLetter("l0", false, nil); return err },
+		"redrive, all":      func(s *Source) error { _, _, err := s.RedriveLetters(ctx, "", false, nil); return err },
 		"report of a watch": func(s *Source) error { return s.Report(nil, []store.MarkChange{{Mark: store.Mark{Object: "o"}}}) },
 		"states of a watch": func(s *Source) error { _, err := s.WatchStates(); return err },
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -217,8 +218,9 @@ func (s *Source) DiscardLetters(ctx context.Context, prefix string) (int, error)
 }
 
 // RedriveLetters makes a new occurrence of each dead letter of a key with the prefix,
-// "" for all, and returns of how many. What was redriven before an error stays so.
-func (s *Source) RedriveLetters(ctx context.Context, prefix string, claim ClaimMemory) (int, error) {
+// "" for all, and returns of how many. It skips the letters of keys that have something newer,
+// unless it may replace that. What was redriven before an error stays so.
+func (s *Source) RedriveLetters(ctx context.Context, prefix string, replace bool, claim ClaimMemory) (redriven, skipped int, err error) {
 	held := int64(0)
 	most := func(need int64) error { // one at a time is in memory
 		if claim == nil || need <= held {
@@ -228,18 +230,22 @@ func (s *Source) RedriveLetters(ctx context.Context, prefix string, claim ClaimM
 		held = need
 		return claim(more)
 	}
-	return s.eachPage(ctx, prefix, "redriven", func(keys []string) (n int, err error) {
+	redriven, err = s.eachPage(ctx, prefix, "redriven", func(keys []string) (n int, err error) {
 		for _, key := range keys {
-			there, err := s.redrive(key, most)
-			if err != nil {
+			there, err := s.redrive(key, replace, most)
+			refused, ok := errors.AsType[*schedule.Error](err)
+			switch {
+			case ok && refused.Code == schedule.CodeExists:
+				skipped++
+			case err != nil:
 				return n, err
-			}
-			if there {
+			case there:
 				n++
 			}
 		}
 		return n, nil
 	})
+	return redriven, skipped, err
 }
 
 // lettersPage bounds the dead letters that a call changes at a time.
@@ -280,8 +286,9 @@ func (s *Source) eachPage(ctx context.Context, prefix, done string, do func(keys
 }
 
 // RedriveLetter makes a new occurrence of the key's dead letter, in one change with its
-// removal, and returns once that is durable; false when there is none.
-func (s *Source) RedriveLetter(key string, claim ClaimMemory) (bool, error) {
+// removal, and returns once that is durable; false when there is none. It is refused with
+// CodeExists while the key has something newer, unless it may replace that.
+func (s *Source) RedriveLetter(key string, replace bool, claim ClaimMemory) (bool, error) {
 	if err := schedule.ValidateKey(key); err != nil {
 		return false, err
 	}
@@ -289,14 +296,14 @@ func (s *Source) RedriveLetter(key string, claim ClaimMemory) (bool, error) {
 		return false, err
 	}
 	defer s.leave()
-	there, err := s.redrive(key, claim)
+	there, err := s.redrive(key, replace, claim)
 	if err != nil || !there {
 		return false, err
 	}
 	return true, partialChangeError(s.q.barrier())
 }
 
-func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
+func (s *Source) redrive(key string, replace bool, claim ClaimMemory) (bool, error) {
 	letter, _, err := s.get(schedule.KeptLetterKey(key), outline)
 	if err != nil || !s.isKept(letter) {
 		return false, err
@@ -307,7 +314,7 @@ func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
 		}
 	}
 	var a admission
-	there, err := s.redriven(key, &a)
+	there, err := s.redriven(key, replace, &a)
 	if a.wake {
 		s.q.cfg.Wake(s)
 	}
@@ -316,7 +323,7 @@ func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
 }
 
 // redriven is redrive under the locks.
-func (s *Source) redriven(key string, a *admission) (bool, error) {
+func (s *Source) redriven(key string, replace bool, a *admission) (bool, error) {
 	defer s.lock(key)()
 	s.kept.Lock()
 	defer s.kept.Unlock()
@@ -329,9 +336,9 @@ func (s *Source) redriven(key string, a *admission) (bool, error) {
 	if err := s.open(&k, now, whole); err != nil {
 		return false, err
 	}
-	request := letter.Redrive()
-	if k.current == nil { // an object that has another uid by now keeps it
-		request.UID = letter.UID
+	request, err := letter.Redrive(k.current, replace)
+	if err != nil {
+		return false, err
 	}
 	var out Scheduled
 	// What the letter takes is free for the occurrence.

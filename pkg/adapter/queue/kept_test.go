@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -194,10 +195,10 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if there, err := s.RedriveLetter("k000", nil); there || err != nil {
+		if there, err := s.RedriveLetter("k000", false, nil); there || err != nil {
 			t.Errorf("an absent one: %v %v", there, err)
 		}
-		if there, err := s.RedriveLetter("k001", nil); !there || err != nil {
+		if there, err := s.RedriveLetter("k001", false, nil); !there || err != nil {
 			t.Fatal(there, err)
 		}
 		v, ok, err := s.Get("k001")
@@ -207,8 +208,8 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 		if n, err := s.DiscardLetters(context.Background(), "k1"); n != 100 || err != nil {
 			t.Errorf("discarded %d, %v", n, err)
 		}
-		if n, err := s.RedriveLetters(context.Background(), "", func(int64) error { return nil }); n != 98 || err != nil {
-			t.Errorf("redriven %d, %v", n, err)
+		if n, skipped, err := s.RedriveLetters(context.Background(), "", false, func(int64) error { return nil }); n != 98 || skipped != 0 || err != nil {
+			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
 		}
 		c, err := s.Counts()
 		if err != nil || c.Kept != 0 || c.Due != 99 || letterKeys(t, s, "") != "" {
@@ -219,6 +220,63 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
 		}
 	})
+}
+
+// A redrive leaves what is newer and its dead letter, in flight too: the newer event was acknowledged, and lost.
+func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := keeping(t, 500)
+		defer done()
+		for _, key := range []string{"flies", "free", "waits"} {
+			deliver(t, s, key, refused)
+		}
+		newer := schedule.Request{Event: &schedule.Event{Type: "newer"}}
+		if _, err := s.Schedule("flies", &newer, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		d, err := s.Take()
+		if err != nil || d == nil {
+			t.Fatal(d, err)
+		}
+		hour := time.Hour
+		newer.Delay = &hour
+		if _, err := s.Schedule("waits", &newer, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"flies", "waits"} {
+			if there, err := s.RedriveLetter(key, false, nil); there || !is(err, schedule.CodeExists) {
+				t.Errorf("%s: %v %v", key, there, err)
+			}
+		}
+		if n, skipped, err := s.RedriveLetters(t.Context(), "", false, nil); n != 1 || skipped != 2 || err != nil || letterKeys(t, s, "") != "flies waits" {
+			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
+		}
+		if _, err := s.Finish(d, down); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"flies", "waits"} {
+			if v, ok, err := s.Get(key); !ok || err != nil || v.Event.Type != "newer" {
+				t.Errorf("%s: %+v %v", key, v.Event, err)
+			}
+		}
+		if n, skipped, err := s.RedriveLetters(t.Context(), "", true, nil); n != 2 || skipped != 0 || err != nil {
+			t.Errorf("replacing: redriven %d, skipped %d, %v", n, skipped, err)
+		}
+		if v, ok, err := s.Get("waits"); !ok || err != nil || v.Event.Type != "t-waits" || v.State != schedule.Due {
+			t.Errorf("%+v %v", v, err)
+		}
+		stored, err := s.q.store.Bytes("s")
+		if err != nil || stored != s.bytes.Load() {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		}
+	})
+}
+
+func is(err error, code schedule.Code) bool {
+	refused, ok := errors.AsType[*schedule.Error](err)
+	return ok && refused.Code == code
 }
 
 // A list selects the keys by where they stand, in both orders, page by page.

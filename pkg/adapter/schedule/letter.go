@@ -49,15 +49,23 @@ func (e *Entry) Keep(in Inputs) *Entry {
 }
 
 // Redrive returns the request that makes a new occurrence of a dead letter that is kept:
-// due now, with an id of its own. An occurrence that waits keeps its time if that is
-// sooner.
-func (e *Entry) Redrive() Request {
-	event := e.Event.again()
-	if event == nil { // the default event, also if the key has another one by now
-		event = &Event{}
-	}
-	return Request{
-		Delay: new(time.Duration), Policy: Earliest, Event: event, MaxInterval: e.MaxInterval, Reason: e.Reason,
+// due now, with an id of its own. cur is the key's entry, nil when nothing waits and nothing
+// is in flight: otherwise cur is newer than the letter, which takes its place only with
+// replace. Then it keeps its time if that is sooner.
+func (e *Entry) Redrive(cur *Entry, replace bool) (Request, error) {
+	r := Request{
+		Delay: new(time.Duration), Policy: Earliest, Event: e.Event.again(), MaxInterval: e.MaxInterval, Reason: e.Reason,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 	}
+	switch {
+	case cur == nil:
+		r.UID = e.UID
+	case !replace:
+		return r, Refuse(CodeExists, "key %q has something newer, scheduled at %s: wait until it has ended, or give replace=true to put the dead letter in its place",
+			e.DeadLetter.Key, cur.ScheduledAt.UTC().Format(time.RFC3339Nano))
+	}
+	if r.Event == nil { // the default event, also if the key has another one by now
+		r.Event = &Event{}
+	}
+	return r, nil
 }

@@ -168,19 +168,34 @@ func TestGiveUp_KeepsARefusedLetter(t *testing.T) {
 func TestRedrive_IsANewOccurrence(t *testing.T) {
 	t.Parallel()
 	ingested := &Event{ID: "theirs", Source: "/s", Type: "t"}
-	letter := &Entry{Event: ingested, Reason: "r", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
-	r := letter.Redrive()
-	e := apply(t, &r, nil, false, &Spec{}).Entry
-	if e.EventID("store") != "store-9" || e.Attempt != 0 || !e.DueAt.Equal(t0) || e.Reason != "r" || e.Event.Type != "t" {
+	letter := &Entry{Event: ingested, Reason: "r", UID: "u", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
+	redrive := func(cur *Entry) *Entry {
+		r, err := letter.Redrive(cur, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return apply(t, &r, cur, false, &Spec{}).Entry
+	}
+	if e := redrive(nil); e.EventID("store") != "store-9" || e.Attempt != 0 || !e.DueAt.Equal(t0) || e.Reason != "r" || e.Event.Type != "t" || e.UID != "u" {
 		t.Errorf("%+v", e)
 	}
-	if e = apply(t, &r, &dueKey, false, &Spec{}).Entry; e.EventID("store") != "store-9" || !e.DueAt.Equal(dueKey.DueAt) || e.Event.Type != "t" || e.Attempt != 0 {
-		t.Errorf("of a key that is due: %+v", e)
+	if e := redrive(&dueKey); e.EventID("store") != "store-9" || !e.DueAt.Equal(dueKey.DueAt) || e.Event.Type != "t" || e.Attempt != 0 || e.UID != "" {
+		t.Errorf("in the place of a key that is due: %+v", e)
 	}
 	letter.Event = nil
-	r = letter.Redrive()
-	if e = apply(t, &r, &dueKey, false, &Spec{}).Entry; e.Event.Type != "" {
+	if e := redrive(&dueKey); e.Event.Type != "" {
 		t.Errorf("without an event: %+v", e.Event)
+	}
+}
+
+// A redriven letter took the place of a newer event, which was acknowledged and never delivered.
+func TestRedrive_LeavesANewerOccurrence(t *testing.T) {
+	t.Parallel()
+	letter := &Entry{Event: older, DeadLetter: &DeadLetter{Key: "k"}}
+	for name, cur := range map[string]*Entry{"waiting": &waitingKey, "due": &dueKey, "between attempts": &betweenKey, "in flight": &flyingKey, "behind": &behindKey} {
+		if _, err := letter.Redrive(cur, false); code(err) != CodeExists {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
