@@ -65,6 +65,7 @@ var specFields = map[[2]string]func(r *rand.Rand) any{
 	{"delivery", "backoffPolicy"}: func(r *rand.Rand) any { return pick[any](r, "linear", "exponential", "cubic", "") },
 	{"delivery", "backoffDelay"}:  durationOf,
 	{"delivery", "retryAfterMax"}: durationOf,
+	{"delivery", "backoffMax"}:    durationOf,
 	{"delivery", "timeout"}:       func(r *rand.Rand) any { return pick[any](r, "PT30S", "P36525D", "P36526D", "PT0S", "30s", 30) },
 	{"delivery", "format"}:        func(r *rand.Rand) any { return pick[any](r, "binary", "json", "xml", "") },
 }

@@ -109,10 +109,10 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 		ObjectMeta: metav1.ObjectMeta{Name: "full"},
 		Spec: v1alpha1.RescheduleSourceSpec{
 			SourceSpec: duckv1.SourceSpec{Sink: destination, CloudEventOverrides: &duckv1.CloudEventOverrides{Extensions: map[string]string{"a": "b"}}},
-			Delivery: &eventingduckv1.DeliverySpec{
+			Delivery: &v1alpha1.RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{
 				DeadLetterSink: &destination, Retry: &retry, Timeout: text("PT1S"), BackoffPolicy: &linear, BackoffDelay: text("PT2S"),
 				RetryAfterMax: text("PT3S"), Format: &binary,
-			},
+			}, BackoffMax: text("PT6S")},
 			Delay: text("1s"), ConflictPolicy: &policy, MaxInterval: text("2s"),
 			Ingest:      &v1alpha1.RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &later, Policies: &policies, MaxDelay: text("3s"), Authentication: &required},
 			Limits:      &v1alpha1.RescheduleSourceLimits{MaxInFlight: &most, MaxPerSecond: &most, MaxPending: &keys, MaxBytes: &bytes},

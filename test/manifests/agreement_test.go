@@ -96,7 +96,7 @@ func TestCRD_AcceptsGoodObjects(t *testing.T) {
 		"ISO durations":               sink + "delay: P1W\nmaxInterval: PT0.5S",
 		"ISO durations of every unit": sink + "delay: P1W2DT3H4M5,5S\nmaxInterval: PT,5S",
 		"a hundred years":             sink + "delay: 876600h\nmaxInterval: P36525D",
-		"delivery":                    sink + "delivery: {retry: 0, backoffPolicy: linear, backoffDelay: PT0S, timeout: PT0.1S, retryAfterMax: PT0S, format: json, deadLetterSink: {uri: 'https://y'}}",
+		"delivery":                    sink + "delivery: {retry: 0, backoffPolicy: linear, backoffDelay: PT0S, timeout: PT0.1S, backoffMax: PT0S, retryAfterMax: PT0S, format: json, deadLetterSink: {uri: 'https://y'}}",
 		"overrides":                   sink + "ceOverrides: {extensions: {team: platform, x1: 'ü \"', empty: ''}}",
 		"every policy for events":     sink + "ingest: {policies: [replace, earliest, latest, keep, fail], maxDelay: PT1H, authentication: required}",
 		"no policy for events":        sink + "ingest: {policies: []}",

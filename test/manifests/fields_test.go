@@ -31,6 +31,7 @@ var specFields = []specField{
 	{"delivery.backoffDelay", `SINK,"delivery":{"backoffDelay":%s}`},
 	{"delivery.timeout", `SINK,"delivery":{"timeout":%s}`},
 	{"delivery.retryAfterMax", `SINK,"delivery":{"retryAfterMax":%s}`},
+	{"delivery.backoffMax", `SINK,"delivery":{"backoffMax":%s}`},
 	{"delivery.format", `SINK,"delivery":{"format":%s}`},
 	{"delivery.deadLetterSink", `SINK,"delivery":{"deadLetterSink":%s}`},
 	{"delivery.deadLetterSink.uri", `SINK,"delivery":{"deadLetterSink":{"uri":%s}}`},

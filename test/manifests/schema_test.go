@@ -140,7 +140,7 @@ func TestSchema_DefaultsAgree(t *testing.T) {
 		"null parts":   sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
 		"parts of parts": sink + "delivery: {retry: 3, backoffDelay: PT2S}\ningest: {key: event.id}\nlimits: {maxPerSecond: 5}\n" +
 			"delay: 1m\nmaxInterval: 10h\nsuspend: true",
-		"everything given": sink + "delivery: {retry: 3, backoffPolicy: linear, backoffDelay: PT2S, timeout: PT1M, retryAfterMax: PT3S, format: json}\n" +
+		"everything given": sink + "delivery: {retry: 3, backoffPolicy: linear, backoffDelay: PT2S, timeout: PT1M, backoffMax: PT4S, retryAfterMax: PT3S, format: json}\n" +
 			"ingest: {conflictPolicy: keep, policies: [fail], maxDelay: 1h, authentication: required}\nlimits: {maxInFlight: 1, maxPerSecond: 5, maxPending: 6, maxBytes: 7Mi}\naccess: rbac\naudit: true\ndelay: 1m\nconflictPolicy: fail",
 	} {
 		t.Run(name, func(t *testing.T) {

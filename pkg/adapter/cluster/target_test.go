@@ -23,9 +23,9 @@ func notReadySource(o *v1alpha1.RescheduleSource) {
 }
 
 func wantsDeadLetters(o *v1alpha1.RescheduleSource) {
-	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{
+	o.Spec.Delivery = &v1alpha1.RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{
 		Ref: &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "dead"},
-	}}
+	}}}
 }
 
 func deadLettersResolved(o *v1alpha1.RescheduleSource) {

@@ -102,7 +102,7 @@ func strict(raw []byte, into any) []error {
 }
 
 // embedded are the parts of a decoder's path that no manifest has.
-var embedded = strings.NewReplacer("SourceSpec.", "", "ObjectMeta.", "", "ListMeta.", "", "TypeMeta.", "")
+var embedded = strings.NewReplacer("SourceSpec.", "", "DeliverySpec.", "", "ObjectMeta.", "", "ListMeta.", "", "TypeMeta.", "")
 
 // explain names the field of a decoding error.
 func explain(raw []byte, err error) error {

@@ -179,7 +179,7 @@ func (r *reader) policies(field string, list []v1alpha1.ConflictPolicy) []schedu
 	return policies
 }
 
-func (r *reader) delivery(d *eventingduckv1.DeliverySpec) schedule.Delivery {
+func (r *reader) delivery(d *v1alpha1.RescheduleSourceDelivery) schedule.Delivery {
 	out := schedule.Delivery{
 		Linear:       *d.BackoffPolicy == eventingduckv1.BackoffPolicyLinear,
 		BackoffDelay: r.isoDuration("spec.delivery.backoffDelay", *d.BackoffDelay),
@@ -191,6 +191,10 @@ func (r *reader) delivery(d *eventingduckv1.DeliverySpec) schedule.Delivery {
 	if d.Retry != nil {
 		retry := int(*d.Retry)
 		out.Retry = &retry
+	}
+	if d.BackoffMax != nil {
+		most := r.isoDuration("spec.delivery.backoffMax", *d.BackoffMax)
+		out.BackoffMax = &most
 	}
 	if d.RetryAfterMax != nil {
 		most := r.isoDuration("spec.delivery.retryAfterMax", *d.RetryAfterMax)

@@ -43,14 +43,14 @@ func defaults(name string) *schedule.Spec {
 }
 
 func fullExample() *schedule.Spec {
-	retry, max := 20, 5*time.Minute
+	retry, max, longest := 20, 5*time.Minute, 15*time.Minute
 	return &schedule.Spec{
 		UID: "ops/git-repos", Namespace: "ops", Name: "git-repos",
 		Sink:       schedule.Target{URL: "https://git-repo-operator.example:8443/run"},
 		DeadLetter: &schedule.Target{URL: "http://dead-letters.example"},
 		Extensions: map[string]string{"team": "platform"},
 		Delivery: schedule.Delivery{
-			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max,
+			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max, BackoffMax: &longest,
 		},
 		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Hour,
 		IngestKey:      "event.kind + '/' + event.namespace + '/' + event.name",
@@ -153,6 +153,7 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 		{"delivery: {backoffPolicy: exponential}", func(*schedule.Spec) {}},
 		{"delivery: {backoffDelay: PT0.2S}", func(s *schedule.Spec) { s.Delivery.BackoffDelay = 200 * time.Millisecond }},
 		{"delivery: {timeout: P1DT1H}", func(s *schedule.Spec) { s.Delivery.Timeout = 25 * time.Hour }},
+		{"delivery: {backoffMax: PT15M}", func(s *schedule.Spec) { most := 15 * time.Minute; s.Delivery.BackoffMax = &most }},
 		{"delivery: {retryAfterMax: PT0S}", func(s *schedule.Spec) { s.Delivery.RetryAfterMax = new(time.Duration) }},
 		{"delivery: {format: json}", func(s *schedule.Spec) { s.Delivery.Structured = true }},
 		{"delivery: {format: binary}", func(*schedule.Spec) {}},

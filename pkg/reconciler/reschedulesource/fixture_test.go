@@ -108,7 +108,9 @@ func to(d duckv1.Destination) option {
 }
 
 func deadLettersTo(d duckv1.Destination) option {
-	return func(s *v1alpha1.RescheduleSource) { s.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &d} }
+	return func(s *v1alpha1.RescheduleSource) {
+		s.Spec.Delivery = &v1alpha1.RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{DeadLetterSink: &d}}
+	}
 }
 
 func resolvedTo(text string) option {

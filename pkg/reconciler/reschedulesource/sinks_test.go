@@ -161,7 +161,7 @@ func TestDeadLetterSink_BeforeReady(t *testing.T) {
 
 func retrying(s *v1alpha1.RescheduleSource) {
 	retry := int32(3)
-	s.Spec.Delivery = &eventingduckv1.DeliverySpec{Retry: &retry}
+	s.Spec.Delivery = &v1alpha1.RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{Retry: &retry}}
 }
 
 // Conditions and Events are read by more people than specs.

@@ -156,7 +156,7 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 			Limits: &v1alpha1.RescheduleSourceLimits{
 				MaxPending: &of.MaxPending, MaxBytes: resource.NewQuantity(of.MaxBytes, resource.BinarySI), MaxInFlight: &of.MaxInFlight, MaxPerSecond: &of.MaxPerSecond,
 			},
-			Delivery: &eventingduckv1.DeliverySpec{Timeout: &timeout}, Delay: &delay, MaxInterval: &interval,
+			Delivery: &v1alpha1.RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{Timeout: &timeout}}, Delay: &delay, MaxInterval: &interval,
 		}
 	}
 	limits, cuts = c.Limits(named(Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30}, "PT60S", "0s", "0s"))

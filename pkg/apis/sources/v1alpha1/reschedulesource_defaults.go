@@ -30,7 +30,7 @@ func DefaultIngestPolicies() []ConflictPolicy {
 	return []ConflictPolicy{ConflictPolicyEarliest, ConflictPolicyKeep}
 }
 
-// SetDefaults fills in every default. delivery.retry, delivery.retryAfterMax,
+// SetDefaults fills in every default. delivery.retry, backoffMax and retryAfterMax,
 // maxInterval, watch and its selectors have none: their absence means something.
 // watch.resources[].changes has a default that depends on other fields. The limits and
 // delivery.timeout have none either: their defaults are the administrator's.
@@ -44,7 +44,7 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	s.Sink.SetDefaults(ctx)
 
 	if s.Delivery == nil {
-		s.Delivery = &eventingduckv1.DeliverySpec{}
+		s.Delivery = &RescheduleSourceDelivery{}
 	}
 	s.Delivery.DeadLetterSink.SetDefaults(ctx)
 	setDefault(&s.Delivery.BackoffPolicy, DefaultBackoffPolicy)

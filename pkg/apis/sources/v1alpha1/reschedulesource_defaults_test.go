@@ -14,7 +14,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	t.Parallel()
 	o := &RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}
-	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}
+	o.Spec.Delivery = &RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}}
 	o.Spec.Watch = &RescheduleSourceWatch{Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}}}
 	o.SetDefaults(t.Context())
 
@@ -25,10 +25,10 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	policies, year, cluster, namespace := []ConflictPolicy{"earliest", "keep"}, "8760h", AuthenticationCluster, AccessNamespace
 	want := RescheduleSourceSpec{
 		SourceSpec: duckv1.SourceSpec{Sink: duckv1.Destination{Ref: &duckv1.KReference{Name: "x", Namespace: "ops"}}},
-		Delivery: &eventingduckv1.DeliverySpec{
+		Delivery: &RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{
 			DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}},
 			BackoffPolicy:  &exponential, BackoffDelay: &second,
-		},
+		}},
 		Delay: &zero, ConflictPolicy: &replace,
 		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest, Policies: &policies, MaxDelay: &year, Authentication: &cluster},
 		Access: &namespace, DeadLetters: &RescheduleSourceDeadLetters{Keep: &hundred, MaxAge: &week}, WarmUp: &zero, Jitter: &none,

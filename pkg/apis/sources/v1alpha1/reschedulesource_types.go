@@ -46,7 +46,7 @@ type RescheduleSourceSpec struct {
 	// durations are ISO 8601. Unlike elsewhere in Knative an unset retry means
 	// for ever: a schedule is not lost because its operator is down.
 	// +optional
-	Delivery *eventingduckv1.DeliverySpec `json:"delivery,omitempty"`
+	Delivery *RescheduleSourceDelivery `json:"delivery,omitempty"`
 
 	// Delay is used when a request names no time; default 0s.
 	// +optional
@@ -132,6 +132,15 @@ const (
 	ConflictPolicyKeep     ConflictPolicy = "keep"     // no change at all
 	ConflictPolicyFail     ConflictPolicy = "fail"     // refuse the request
 )
+
+// RescheduleSourceDelivery is Knative's DeliverySpec with its newest field.
+type RescheduleSourceDelivery struct {
+	eventingduckv1.DeliverySpec `json:",inline"`
+
+	// BackoffMax caps the wait between retries, ISO 8601; unset: 1000 s.
+	// +optional
+	BackoffMax *string `json:"backoffMax,omitempty"`
+}
 
 // RescheduleSourceIngest says what becomes of CloudEvents sent to the source's
 // address.

@@ -77,7 +77,7 @@ func full() *RescheduleSource {
 				Sink:                duckv1.Destination{Ref: &duckv1.KReference{Kind: "Service", Name: "x", APIVersion: "v1"}, CACerts: &certs, Audience: &audience},
 				CloudEventOverrides: &duckv1.CloudEventOverrides{Extensions: map[string]string{"team": "platform"}},
 			},
-			Delivery:       &eventingduckv1.DeliverySpec{Retry: &retry, RetryAfterMax: &max, Format: &format, DeadLetterSink: &duckv1.Destination{URI: url}},
+			Delivery:       &RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{Retry: &retry, RetryAfterMax: &max, Format: &format, DeadLetterSink: &duckv1.Destination{URI: url}}, BackoffMax: &max},
 			Delay:          &delay,
 			ConflictPolicy: &policy,
 			MaxInterval:    &delay,

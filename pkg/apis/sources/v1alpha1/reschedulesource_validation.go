@@ -147,7 +147,7 @@ func validateOneOf[T ~string](field string, value *T, allowed ...T) *apis.FieldE
 // validateDelivery takes the place of DeliverySpec.Validate, which requires a
 // feature flag for timeout and retryAfterMax, takes negative durations and
 // knows years and months.
-func validateDelivery(ctx context.Context, d *eventingduckv1.DeliverySpec) *apis.FieldError {
+func validateDelivery(ctx context.Context, d *RescheduleSourceDelivery) *apis.FieldError {
 	if d == nil {
 		return nil
 	}
@@ -163,6 +163,7 @@ func validateDelivery(ctx context.Context, d *eventingduckv1.DeliverySpec) *apis
 		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is not one of binary, json", *f), "format"))
 	}
 	errs = errs.Also(validateISODuration("backoffDelay", d.BackoffDelay))
+	errs = errs.Also(validateISODuration("backoffMax", d.BackoffMax))
 	errs = errs.Also(validateISODuration("retryAfterMax", d.RetryAfterMax))
 	bad := validateISODuration("timeout", d.Timeout)
 	if bad == nil && d.Timeout != nil && !strings.ContainsAny(*d.Timeout, "123456789") {
