@@ -166,7 +166,7 @@ func (c *Client) DiscardAll(ctx context.Context) (int, error) {
 	return c.letters(ctx, http.MethodDelete, "", url.Values{"all": {"true"}})
 }
 
-// RedriveOptions say which dead letters are redriven; zero: those of keys that have nothing
+// RedriveOptions say which dead letters are redriven; zero: the letters of keys that have nothing
 // newer.
 type RedriveOptions struct {
 	// Replace lets a dead letter take the place of something newer that waits or is in
@@ -201,7 +201,7 @@ func (c *Client) Redrive(ctx context.Context, key string, o RedriveOptions) erro
 }
 
 // RedrivePrefix is Redrive of all dead letters whose keys begin with the prefix, and
-// returns their number. It skips those of keys with something newer. They are redriven one by
+// returns their number. It skips letters of keys with something newer. They are redriven one by
 // one: after an error some are.
 func (c *Client) RedrivePrefix(ctx context.Context, prefix string, o RedriveOptions) (int, error) {
 	return c.letters(ctx, http.MethodPost, "/redrive", o.add(url.Values{"prefix": {prefix}}))
