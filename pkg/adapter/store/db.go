@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -141,6 +142,9 @@ func (db *DB) open(o Options) (err error) {
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
 	db.db, err = pebble.Open(o.Dir, po)
 	if err != nil {
+		if !IsFull(err) && !errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w; if a file of it is damaged: %s", err, cure)
+		}
 		return err
 	}
 	db.full.opened.Store(true)

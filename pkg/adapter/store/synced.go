@@ -25,8 +25,10 @@ const syncedName = "synced"
 // storage. The engine would take that for the end after a crash: it deletes the tables that a
 // manifest does not name, and the offsets in its logs, which say what was synced, stay behind
 // where records are larger than a block.
-var ErrDamaged = errors.New("it is damaged, and nothing was changed: restore a back-up into an empty directory; " +
-	"without one, adapter repair saves what can be read of a log; a member of a group whose others run takes a copy of theirs into an empty directory")
+var ErrDamaged = errors.New("it is damaged, and nothing was changed: " + cure)
+
+const cure = "restore a back-up into an empty directory; without one, adapter repair saves what can be read; " +
+	"a member of a group whose others run takes a copy of theirs into an empty directory"
 
 // synced is what is known to be on stable storage of the engine's logs and manifests: of each
 // file the first bytes, and their checksum. It is in the file [syncedName], one line a file,
@@ -93,19 +95,22 @@ func (s *synced) check() (damaged map[string]string, err error) {
 			damaged[f.name] = fmt.Sprintf("%s has %d bytes, of which %d were on stable storage", f.name, len(data), f.size)
 		case crc32.Checksum(data, castagnoli) != f.sum:
 			damaged[f.name] = fmt.Sprintf("%s does not have the checksum of its first %d bytes, which were on stable storage", f.name, f.size)
-		case strings.HasPrefix(f.name, manifestPrefix) && s.unmarked():
-			damaged[f.name] = "the marker of " + f.name + " is missing"
 		}
+	}
+	if s.unmarked() {
+		damaged[manifestPrefix] = "the marker of the manifest, or the manifest that it names, is missing"
 	}
 	return damaged, nil
 }
 
 // unmarked reports that no marker names a manifest, though there are changes. The engine would
-// make a new store.
+// make a new store, and delete the tables.
 func (s *synced) unmarked() bool {
 	desc, err := pebble.Peek(s.dir, s.fs)
-	if err != nil || desc.Exists {
-		return false
+	if err == nil && desc.Exists {
+		if _, err := s.fs.Stat(desc.ManifestFilename); !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
 	}
 	names, err := s.fs.List(s.dir)
 	return err == nil && slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") }) ||

@@ -144,21 +144,45 @@ func TestLog_DamageRefusesTheStart(t *testing.T) {
 	}
 }
 
-// A store whose marker is gone is not made anew in the place of the old one.
-func TestManifest_MarkerMissing(t *testing.T) {
+// A store whose marker or whose list of tables is gone is not made anew in the place of the old
+// one, whatever else is gone.
+func TestManifest_Missing(t *testing.T) {
 	t.Parallel()
-	fs := flushedStore(t)
-	for _, name := range namesOf(t, fs, "marker.manifest") {
-		if err := fs.Remove("data/" + name); err != nil {
-			t.Fatal(err)
+	for _, gone := range []string{"marker.manifest", "MANIFEST-"} {
+		for _, unknown := range []bool{false, true} {
+			fs := flushedStore(t)
+			for _, name := range namesOf(t, fs, gone) {
+				if err := fs.Remove("data/" + name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if unknown {
+				if err := fs.Remove("data/" + syncedName); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := namesOf(t, fs, "")
+			if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrDamaged) {
+				t.Error(err)
+			}
+			if after := namesOf(t, fs, ""); !slices.Equal(before, after) {
+				t.Errorf("the files were %v, now %v", before, after)
+			}
 		}
 	}
-	before := namesOf(t, fs, "")
-	if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrDamaged) {
-		t.Error(err)
-	}
-	if after := namesOf(t, fs, ""); !slices.Equal(before, after) {
-		t.Errorf("the files were %v, now %v", before, after)
+}
+
+// A start that the engine refuses says what to do.
+func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{".sst", "OPTIONS-"} {
+		fs := flushedStore(t)
+		for _, name := range namesOf(t, fs, what) {
+			cut(t, fs, "data/"+name, sizeOf(t, fs, "data/"+name)/2)
+		}
+		if _, err := Open(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "restore a back-up") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
