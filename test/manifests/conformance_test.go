@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
 // Row 1: the labels that Knative finds a source and an addressable by.
@@ -73,8 +74,11 @@ func TestCRD_EventTypesAnnotation(t *testing.T) {
 	if err := json.Unmarshal([]byte(server(t).crd.Annotations["registry.knative.dev/eventTypes"]), &types); err != nil {
 		t.Fatal(err)
 	}
-	if len(types) != 1 || types[0].Type != "dev.reschedule.due" || types[0].Description == "" {
-		t.Errorf("event types are %+v", types)
+	want := append([]string{resources.EventType}, resources.WatchEventTypes...)
+	for i, is := range types {
+		if len(types) != len(want) || is.Type != want[i] || is.Description == "" {
+			t.Errorf("event types are %+v", types)
+		}
 	}
 }
 

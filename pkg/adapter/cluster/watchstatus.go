@@ -88,7 +88,8 @@ func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1
 	}
 	report := &v1alpha1.WatchStatus{
 		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: printable.Line(s.Message),
-		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue,
+		// What is watched since an edit was never True before its first list.
+		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue && (s.Complete || before.ObservedGeneration == s.Generation),
 	}
 	return report, &s.Objects, true
 }

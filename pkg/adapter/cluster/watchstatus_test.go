@@ -41,10 +41,13 @@ func TestWatchStatus_IsReportedPromptly(t *testing.T) {
 			`a {"status":{"watch":{"message":"m","observedGeneration":1,"reason":"Unreachable","status":"False","wasTrue":true}}}`)
 		// A start that does not know yet does not replace what is known.
 		report(schedule.WatchStatus{Generation: 1, Status: schedule.WatchUnknown, Reason: schedule.WatchListing}, 2*statusInterval)
-		report(schedule.WatchStatus{Generation: 2, Status: schedule.WatchUnknown, Reason: schedule.WatchListing}, 2*time.Second,
+		report(schedule.WatchStatus{Generation: 2, Status: schedule.WatchUnknown, Reason: schedule.WatchListing, Complete: true}, 2*time.Second,
 			`a {"status":{"watched":0,"watch":{"message":"","observedGeneration":2,"reason":"Listing","status":"Unknown","wasTrue":true}}}`)
+		// What is watched since an edit was never True: it must not count as ready.
+		report(schedule.WatchStatus{Generation: 3, Status: schedule.WatchFalse, Reason: schedule.WatchUnreachable}, 2*time.Second,
+			`a {"status":{"watch":{"message":"","observedGeneration":3,"reason":"Unreachable","status":"False","wasTrue":false}}}`)
 		r.sources.ClearActions()
-		r.registry.watches("a-1", schedule.WatchStatus{Objects: 9, Generation: 2, Status: schedule.WatchTrue})
+		r.registry.watches("a-1", schedule.WatchStatus{Objects: 9, Generation: 3, Status: schedule.WatchTrue})
 		pass(2 * statusInterval)
 		expect(t, "patches", 1, len(r.patches()))
 		r.sources.ClearActions()

@@ -7,6 +7,7 @@ type WatchStatus struct {
 	Status     string
 	Reason     string // "" when the status is True
 	Message    string
+	Complete   bool // every resource had a complete list once, whatever the status is now
 }
 
 // The statuses and reasons of a WatchStatus.

@@ -182,6 +182,7 @@ func (n *namespaceSet) run(ctx context.Context) {
 			version, count = "", &gone
 		}
 		*count++
+		claim.Release()
 		if !pause(ctx, n.s.m.wait(err, *count)) {
 			return
 		}

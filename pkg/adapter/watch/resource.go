@@ -84,6 +84,14 @@ func (r *resource) complete() bool {
 	return true
 }
 
+// listed reports that there are streams, and that all had a complete list.
+func (r *resource) listed() bool {
+	r.mu.Lock()
+	streams := len(r.health)
+	r.mu.Unlock()
+	return streams > 0 && r.complete()
+}
+
 func (r *resource) forget(namespace string) {
 	r.mu.Lock()
 	delete(r.health, namespace)
@@ -113,16 +121,7 @@ func (r *resource) run(ctx context.Context) {
 
 // watch finds the kind, and watches it until ctx ends, or the source or the kind is gone.
 func (r *resource) watch(ctx context.Context) error {
-	src := r.s.settings.Load()
-	claim := r.s.m.streams.Claim(src.Namespace, src.Name)
-	began := r.retry(ctx, "", func(ctx context.Context) error {
-		if claim.Held() == 0 && !claim.TryGrow(1) {
-			return errTooMany // also one that only waits for its kind takes memory
-		}
-		return r.begin(ctx)
-	})
-	claim.Release() // its stream takes it
-	if !began {
+	if !r.retry(ctx, "", r.begin) { // what waits for its kind takes no watch of the others
 		return context.Cause(ctx)
 	}
 	r.forget("")
@@ -213,6 +212,9 @@ func (r *resource) part() error {
 	}
 	for _, name := range r.rows.namespaces() {
 		w, _ := r.rows.get(name)
+		if standingOf(w.version, version) == lost { // its own list was later
+			continue
+		}
 		w.version = version
 		if err := r.keep(w); err != nil {
 			return err

@@ -38,7 +38,8 @@ type source struct {
 
 	tally tally
 
-	resyncing sync.Mutex // one resync at a time
+	paused    atomic.Bool // suspended for long: no watch is open
+	resyncing sync.Mutex  // one resync at a time
 
 	mu         sync.Mutex
 	resources  []*resource // of the settings in force
@@ -86,6 +87,7 @@ func (s *source) run() {
 		ctx, end := context.WithCancel(s.ctx)
 		var serving sync.WaitGroup
 		paused := src.Suspend && !suspended.IsZero() && time.Since(suspended) >= suspendedLife
+		s.paused.Store(paused)
 		if !paused {
 			serving.Go(func() { s.serve(ctx, src) })
 		}
@@ -105,7 +107,11 @@ func (s *source) wait(served *schedule.Spec, paused bool, suspended *time.Time) 
 		} else if suspended.IsZero() {
 			*suspended = time.Now()
 		}
-		if paused && !now.Suspend || !sameWatch(served.Watch, now.Watch) {
+		if !sameWatch(served.Watch, now.Watch) { // also a suspended source lists what it watches otherwise
+			*suspended = time.Time{}
+			return
+		}
+		if paused && !now.Suspend {
 			return
 		}
 		s.publish()

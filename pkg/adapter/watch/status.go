@@ -11,8 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-// unreachableAfter is how long the API server may fail, or a quota be exceeded, before a
-// source that has watched says so.
+// unreachableAfter is how long the API server may fail or refuse, or a quota be exceeded, before a
+// source that has watched says so. An API server that starts refuses until it has read RBAC.
 const unreachableAfter = 10 * time.Second
 
 // The reasons, in the order in which the status prefers them.
@@ -45,7 +45,7 @@ func overQuota(err error) bool {
 
 // passing reports that the problem is reported only when it lasts.
 func (p problem) passing() bool {
-	return p.reason == schedule.WatchUnreachable || p.reason == schedule.WatchQuotaExceeded
+	return slices.Contains([]string{schedule.WatchUnreachable, schedule.WatchForbidden, schedule.WatchQuotaExceeded}, p.reason)
 }
 
 // problems lists what is wrong with the resource now.
@@ -93,6 +93,16 @@ func (s *source) status() schedule.WatchStatus {
 	if watch == nil || !sameWatch(watch, src.Watch) {
 		return st
 	}
+	if s.paused.Load() { // as it was
+		s.mu.Lock()
+		last := s.reported
+		s.mu.Unlock()
+		last.Generation, last.Objects = st.Generation, 0
+		for _, r := range resources {
+			last.Objects += r.marked()
+		}
+		return last
+	}
 	var all []problem
 	if fault != nil {
 		all = append(all, problem{schedule.WatchUnreachable, fault.Error()})
@@ -105,7 +115,9 @@ func (s *source) status() schedule.WatchStatus {
 		}
 	}
 	now := time.Now()
+	st.Complete = true
 	for _, r := range resources {
+		st.Complete = st.Complete && r.listed()
 		st.Objects += r.marked()
 		all = append(all, r.problems(now)...)
 	}

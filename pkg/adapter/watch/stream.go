@@ -30,6 +30,10 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
+// youngest is the age of an object that a first list schedules at once though the source is older: a source that
+// lost its memory, or watches otherwise now, has objects of any age that are no news.
+const youngest = 2 * time.Minute
+
 // failuresBeforeList is how many failures in a row make a stream list: a change that is refused
 // for its mark hides deletions, which free space.
 const failuresBeforeList = 6
@@ -122,6 +126,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 		default:
 			failures++
 		}
+		s.claim.Release() // what cannot watch now gives way
 		if !pause(ctx, s.r.s.m.wait(err, *wait)) {
 			return context.Cause(ctx)
 		}
@@ -391,7 +396,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	if err != nil {
 		return err
 	}
-	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since)
+	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since.Add(max(0, time.Since(w.Since)-youngest)))
 	if w != nil && (first || unchanged) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {

@@ -187,10 +187,15 @@ func (r *Reconciler) identify(ctx context.Context, flags feature.Flags, source *
 // publishEventAttributes lets eventing make EventTypes of the events that the
 // source creates. Events that it passes on keep the type that they came with.
 func publishEventAttributes(source *v1alpha1.RescheduleSource) {
-	source.Status.CloudEventAttributes = []duckv1.CloudEventAttributes{{
-		Type:   resources.EventType,
-		Source: resources.EventSource(nameOf(source)),
-	}}
+	all := []string{resources.EventType}
+	if source.Spec.Watch != nil {
+		all = append(all, resources.WatchEventTypes...)
+	}
+	source.Status.CloudEventAttributes = nil
+	for _, t := range all {
+		source.Status.CloudEventAttributes = append(source.Status.CloudEventAttributes,
+			duckv1.CloudEventAttributes{Type: t, Source: resources.EventSource(nameOf(source))})
+	}
 }
 
 func nameOf(source *v1alpha1.RescheduleSource) types.NamespacedName {

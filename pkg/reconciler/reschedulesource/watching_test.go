@@ -12,6 +12,8 @@ import (
 	clientgotesting "k8s.io/client-go/testing"
 	. "knative.dev/pkg/reconciler/testing"
 
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -19,6 +21,12 @@ import (
 func watching(key string) option {
 	return func(s *v1alpha1.RescheduleSource) {
 		s.Spec.Watch = &v1alpha1.RescheduleSourceWatch{Resources: []v1alpha1.WatchResource{{APIVersion: "v1", Kind: "Secret", Key: key}}}
+		if of := s.Status.CloudEventAttributes; len(of) == 1 { // of a settled source
+			for _, verb := range []string{"add", "update", "delete"} {
+				s.Status.CloudEventAttributes = append(s.Status.CloudEventAttributes,
+					duckv1.CloudEventAttributes{Type: "dev.knative.apiserver.ref." + verb, Source: of[0].Source})
+			}
+		}
 	}
 }
 
@@ -143,5 +151,26 @@ func TestConcerns_TheReport(t *testing.T) {
 	}
 	if !concerns(before, changed(func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" })) {
 		t.Error("that there is no memory does not")
+	}
+}
+
+// Knative makes EventTypes of the events that a source sends about what it watches, too.
+func TestEventAttributes_OfAWatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		s    *v1alpha1.RescheduleSource
+		want int
+	}{{source(), 1}, {source(watchingAs("watcher")), 4}} {
+		publishEventAttributes(c.s)
+		publishEventAttributes(c.s) // again
+		all := c.s.Status.CloudEventAttributes
+		if len(all) != c.want || all[0].Type != "dev.reschedule.due" || c.want > 1 && all[3].Type != "dev.knative.apiserver.ref.delete" {
+			t.Errorf("%+v, want %d", all, c.want)
+		}
+		for _, a := range all {
+			if a.Source != "/apis/sources.reschedule.dev/v1alpha1/namespaces/ops/reschedulesources/git-repos" {
+				t.Errorf("%+v", a)
+			}
+		}
 	}
 }

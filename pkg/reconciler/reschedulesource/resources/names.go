@@ -21,6 +21,9 @@ const (
 // EventType is the type of the events that a source makes itself.
 const EventType = "dev.reschedule.due"
 
+// WatchEventTypes are the types of its events about objects that it watches.
+var WatchEventTypes = []string{"dev.knative.apiserver.ref.add", "dev.knative.apiserver.ref.update", "dev.knative.apiserver.ref.delete"}
+
 // EventSource is the source attribute of the events that a source makes itself.
 func EventSource(source types.NamespacedName) string {
 	return "/apis/" + sources.GroupName + "/" + v1alpha1.SchemeGroupVersion.Version +
