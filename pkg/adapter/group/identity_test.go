@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 )
 
 // newThird returns the member c of a group, and its directory. The others give the answers.
@@ -88,6 +90,29 @@ func TestStart_DiskWentBack(t *testing.T) {
 		}
 		if id, err := m.readIdentity(); id != "g" || err != nil {
 			t.Errorf("it is of group %q, %v", id, err)
+		}
+	}
+}
+
+// A member that finds out that its disk went back once its log can be read, since the others did not take part before,
+// ends, and the next start joins anew. While only one other member takes part it goes on: the log may need it.
+func TestStart_WentBackFoundOutLate(t *testing.T) {
+	t.Parallel()
+	for both, ends := range map[bool]bool{true: true, false: false} {
+		a, b := &admission{Group: "g", Joined: true, Marks: map[string]uint64{"c": 1}}, (*admission)(nil)
+		if both {
+			b = a
+		}
+		m, id := newThird(t, a, b), "g"
+		var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+		if err := log.Mark(t.Context(), "c", 1); err != nil {
+			t.Fatal(err)
+		}
+		m.identity.Store(&id)
+		m.shard.Store(&log)
+		m.log = readyLog{}
+		if err := m.awaitLog(t.Context()); errors.Is(err, replica.ErrSetBack) != ends || err != nil && !ends {
+			t.Errorf("both others take part: %v: %v", both, err)
 		}
 	}
 }
