@@ -56,7 +56,7 @@ func (f *keyFilter) add(record []byte) bool {
 }
 
 // absentKeys are the sizes of filters, in keys. A key takes about ten bits.
-var absentKeys = [3]int{64 << 10, 512 << 10, 4 << 20}
+var absentKeys = []int{64 << 10, 512 << 10, 2 << 20, 4 << 20}
 
 // absentRows bounds the rows of one step of a scan, between which changes go on.
 var absentRows = 1000

@@ -14,8 +14,8 @@ import (
 // Every record is found while filters are made, filled and made anew beside changes,
 // and after each start.
 func TestAbsent_FindsEveryRecord(t *testing.T) {
-	defer func(sizes [3]int, rows int) { absentKeys, absentRows = sizes, rows }(absentKeys, absentRows)
-	absentKeys, absentRows = [...]int{100, 400, 2000}, 7
+	defer func(sizes []int, rows int) { absentKeys, absentRows = sizes, rows }(absentKeys, absentRows)
+	absentKeys, absentRows = []int{100, 400, 2000}, 7
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	fs := vfs.NewMem()
@@ -112,8 +112,8 @@ func change(t *testing.T, db *DB, random *rand.Rand, source string, held map[str
 // A filter that is full is made anew, and larger, and one that would be too large is
 // given up.
 func TestAbsent_Sizes(t *testing.T) {
-	defer func(sizes [3]int) { absentKeys = sizes }(absentKeys)
-	absentKeys = [...]int{10, 40, 200}
+	defer func(sizes []int) { absentKeys = sizes }(absentKeys)
+	absentKeys = []int{10, 40, 200}
 	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
