@@ -316,7 +316,9 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.throttle.end()
 		if settings.WarmUp > 0 && d.cfg.WarmUp != nil {
-			wait = d.warmUp(l, settings, nextAt, wait)
+			if at := l.source.NextKeyAt(); !at.IsZero() {
+				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))
+			}
 		}
 		l.arm(wait)
 		return nil
@@ -390,8 +392,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	if delivery.Entry.DeadLetter != nil {
 		l.inFlight-- // it has no slot of maxInFlight
 		p.letter = true
+	} else {
+		l.warming.active = time.Now()
 	}
-	l.warming.active = time.Now()
 	d.pump(l)             // other due keys may start beside it
 	d.retryWaitingLanes() // it may need less memory than the permit had
 	d.mu.Unlock()
@@ -415,7 +418,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l.warming.active = time.Now()
+	if !p.letter {
+		l.warming.active = time.Now()
+	}
 	d.release(l, p)
 	return d.admit(l)
 }

@@ -43,9 +43,7 @@ func (d *Dispatcher) warmUp(l *lane, s *schedule.Spec, nextAt time.Time, wait ti
 		defer cancel()
 		defer context.AfterFunc(d.warmUpsCtx, cancel)()
 		// The row may be stale: its key was postponed or cancelled.
-		first, err := l.source.FirstAt()
-		call := err == nil && !first.IsZero() && !first.After(nextAt)
-		if call {
+		if due, err := l.source.KeyDueBy(nextAt); due && err == nil {
 			w.calls.Add(1)
 			d.mu.Lock()
 			w.active = time.Now()

@@ -40,6 +40,33 @@ func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
 	})
 }
 
+// A dead letter goes to another sink: its retry wakes the sink of the source no more than its delivery shows that it is
+// awake.
+func TestWarmUp_IgnoresDeadLetters(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			switch {
+			case a.Entry.DeadLetter != nil:
+				return 0, schedule.Outcome{Kind: schedule.Failed}
+			case a.Key == "bad":
+				return 0, schedule.Outcome{Kind: schedule.Rejected}
+			}
+			return 0, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", func(s *schedule.Spec) {
+			s.WarmUp, s.DeadLetter = 3*time.Second, &schedule.Target{URL: "http://letters"}
+			s.Delivery = schedule.Delivery{Linear: true, BackoffDelay: 10 * time.Second, BackoffMax: new(10 * time.Second)}
+		})
+		c.put(s, "bad", in(0)) // its letter is tried each 10 s
+		c.pass(time.Second)
+		c.put(s, "key", in(5*time.Minute))
+		c.pass(10 * time.Minute)
+		if got := c.warmUps(); !slices.Equal(got, []string{"4m58s s"}) {
+			t.Errorf("the sink was called at %v", got)
+		}
+	})
+}
+
 // A call that hangs delays neither a delivery nor the end.
 func TestWarmUp_ThatHangs(t *testing.T) {
 	bubble(t, 0, func(c *core) {

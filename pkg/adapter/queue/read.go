@@ -189,19 +189,29 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 	return p, schedule.Invalid("continue", "is not a token of a list with this order: use the order of the first page")
 }
 
-// FirstAt is when the first key of the source may be delivered, from the index, without
-// rows that are stale; zero when there is none.
-func (s *Source) FirstAt() (time.Time, error) {
+// KeyDueBy reports whether a key of the source may be delivered by then, from the index,
+// without rows that are stale, and without dead letters.
+func (s *Source) KeyDueBy(then time.Time) (bool, error) {
 	if err := s.enter(); err != nil {
-		return time.Time{}, err
+		return false, err
 	}
 	defer s.leave()
-	var first [1]store.Row
-	rows, _, err := s.q.store.Due(first[:0], s.uid, store.Position{}, 1)
-	if len(rows) == 0 {
-		return time.Time{}, err
+	var page [64]store.Row
+	for from := (store.Position{}); ; {
+		rows, more, err := s.q.store.Due(page[:0], s.uid, from, len(page))
+		for _, r := range rows {
+			if r.At.After(then) {
+				return false, nil
+			}
+			if !schedule.IsDeadLetterKey(r.Key) {
+				return true, nil
+			}
+			from = store.Position{At: r.At, Key: r.Key}
+		}
+		if err != nil || !more {
+			return false, err
+		}
 	}
-	return rows[0].At, err
 }
 
 // Counts are a source's numbers.

@@ -237,6 +237,18 @@ func (s *Source) NextAt() time.Time {
 	return time.Unix(0, at)
 }
 
+// NextKeyAt is when the first key of the page may be delivered, without dead letters, which go
+// to another sink; zero if the page has none.
+func (s *Source) NextKeyAt() time.Time {
+	s.page.Lock()
+	defer s.page.Unlock()
+	at, ok := s.page.First(func(key string) bool { return !schedule.IsDeadLetterKey(key) })
+	if !ok {
+		return time.Time{}
+	}
+	return time.Unix(0, at)
+}
+
 // load reads the next page of the due index in the background when the page
 // in memory runs low.
 func (s *Source) load() {

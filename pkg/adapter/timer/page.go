@@ -114,6 +114,16 @@ func (p *Page) Head() (at int64, ok bool) {
 	return p.rows[0].At, true
 }
 
+// First is the time of the first row in memory whose key is one of those wanted.
+func (p *Page) First(wanted func(key string) bool) (at int64, ok bool) {
+	for _, r := range p.rows {
+		if (!ok || r.At < at) && wanted(r.Key) {
+			at, ok = r.At, true
+		}
+	}
+	return at, ok
+}
+
 // Pop takes the next row off if its time has come.
 func (p *Page) Pop(now int64) (Row, bool) {
 	if len(p.rows) == 0 || p.rows[0].At > now {
