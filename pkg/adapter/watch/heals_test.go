@@ -1,0 +1,93 @@
+package watch
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// Whatever of the API server is broken for a minute heals by itself when the cause is gone, without a restart: each
+// change meanwhile wakes its key, and the watch is True again. A row breaks one thing and repairs it.
+func TestHeals_APIServerBrokenForAMinute(t *testing.T) {
+	refuse := func(verbs ...string) func(w *world) {
+		return func(w *world) {
+			w.api.set(func() {
+				w.api.forbids = func(verb string, _ objects.Query) bool {
+					for _, v := range verbs {
+						if v == verb {
+							return true
+						}
+					}
+					return false
+				}
+			})
+			w.api.cut()
+		}
+	}
+	allow := func(w *world) { w.api.set(func() { w.api.forbids = nil }) }
+	for name, row := range map[string]struct{ breaks, repairs func(w *world) }{
+		"away":          {func(w *world) { w.api.set(func() { w.api.down = true }); w.api.cut() }, func(w *world) { w.api.set(func() { w.api.down = false }) }},
+		"refuses list":  {refuse("list"), allow},
+		"refuses watch": {refuse("watch"), allow},
+		"refuses all":   {refuse("list", "watch"), allow},
+		"every page is too slow": {func(w *world) {
+			w.api.compact()
+			w.api.cut()
+			w.api.set(func() { w.api.onPage = func(int) error { return errors.New("a timeout") } })
+		}, func(w *world) { w.api.set(func() { w.api.onPage = nil }) }},
+		"the history is compacted": {func(w *world) { w.api.cut(); w.api.compact() }, func(*world) {}},
+		"the CRD is deleted and installed again": {
+			func(w *world) { w.api.set(func() { delete(w.api.kinds, "Website") }); w.api.cut() },
+			func(w *world) { w.api.set(func() { w.api.kinds["Website"] = website }) },
+		},
+		"etcd is put back": {
+			func(w *world) {
+				for range 20 {
+					w.api.put("Node", "n", true)
+				}
+				w.settle(2 * time.Minute)
+				w.api.restore(w.api.version - 20)
+			},
+			func(*world) {},
+		},
+		"the quota is used up": {
+			func(w *world) { w.change(func(src *schedule.Spec) { src.MaxPending = 2 }) },
+			func(w *world) { w.change(func(src *schedule.Spec) { src.MaxPending = 1000 }) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, own, func(t *testing.T, w *world) {
+				w.api.put("Website", "ops/a", true)
+				w.api.put("Website", "ops/b", true)
+				w.start()
+				w.settle(time.Minute)
+				row.breaks(w)
+				w.api.put("Website", "ops/a", true)
+				w.api.remove("Website", "ops/b")
+				w.api.put("Website", "ops/c", true)
+				woken := map[string]bool{}
+				pass := func(d time.Duration) {
+					for _, k := range w.settle(d) {
+						woken[k.key] = true
+					}
+				}
+				pass(time.Minute)
+				row.repairs(w)
+				pass(6 * time.Minute)
+				w.api.put("Website", "ops/d", true)
+				pass(time.Minute)
+				for _, key := range []string{"Website/ops/a", "Website/ops/b", "Website/ops/c", "Website/ops/d"} {
+					if !woken[key] {
+						t.Errorf("%s is not woken", key)
+					}
+				}
+				if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 3 {
+					t.Errorf("status %+v", s)
+				}
+			})
+		})
+	}
+}
