@@ -54,6 +54,8 @@ func (m *Member) observe() error {
 	gauge("reschedule_shard_majority", "1 while this adapter's log has a majority, by what it knows, else 0.", func() int64 { return one(m.log.HasMajority()) })
 	gauge("reschedule_shard_applied", "The number of the last entry of the replicated log that this adapter has applied.", func() int64 { return int64(m.view.Applied()) })
 	gauge("reschedule_shard_trimmed", "The number of the last entry of the replicated log that this adapter has removed, 0: none.", func() int64 { return int64(m.group.Trimmed()) })
+	gauge("reschedule_shard_log_bytes", "Bytes that the replicated log takes in this adapter's file.", func() int64 { return (*m.shard.Load()).Size() })
+	gauge("reschedule_shard_differing", "Other adapters whose views differ from this adapter's, by their hashes; 0 unless a disk is damaged.", func() int64 { return int64(m.group.Differing()) })
 	counter("reschedule_shard_tenures", "How often this adapter became the owner of the shard.", m.group.Tenures)
 	counter("reschedule_shard_copied", "Copies of another member's view that took the place of this adapter's.", m.copied.Load)
 	counter("reschedule_shard_sent", "Copies of its view that this adapter began to send to other members.", m.sent.Load)

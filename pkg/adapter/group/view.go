@@ -57,6 +57,9 @@ func (v *view) Sealed() bool { return v.current.Load().Sealed() }
 // Applied implements replica.View.
 func (v *view) Applied() uint64 { return v.current.Load().Applied() }
 
+// Chain implements replica.View.
+func (v *view) Chain() (applied, hash uint64) { return v.get().Chain() }
+
 // Apply implements replica.View.
 func (v *view) Apply(seq uint64, batch []byte) error {
 	err := v.get().Apply(seq, batch)
@@ -122,10 +125,10 @@ func (m *Member) upToDate() error {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for m.view.Applied() < s.Last {
+	for m.group.Reached() < s.Last {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("group: this member is at entry %d of %d: try again, or another member", m.view.Applied(), s.Last)
+			return fmt.Errorf("group: this member is at entry %d of %d: try again, or another member", m.group.Reached(), s.Last)
 		case <-tick.C:
 		}
 	}
@@ -189,8 +192,14 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// copyView is replica.Config.Copy. It asks the owner last, which has other work.
-func (m *Member) copyView(ctx context.Context) error {
+// copyView is replica.Config.Copy. It asks the owner last, which has other work. A view that differs from the others' is
+// removed first.
+func (m *Member) copyView(ctx context.Context, differs bool) error {
+	if differs && m.view.Applied() > 0 {
+		if err := m.removeView(ctx); err != nil {
+			return err
+		}
+	}
 	owner, _, _ := m.group.Owner()
 	from := m.cfg.others()
 	if at := slices.Index(from, owner.Member); at >= 0 {
@@ -264,20 +273,24 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 var errNoSpace = errors.New("group: the disk has no space for a copy of the view: free space, or enlarge the disk")
 
 // makeSpace makes space for a copy of so many bytes. Where two views have none, this member's own one is removed: it is
-// too old for the log. The mark goes first, so that the empty view is not taken for a disk that went back.
+// too old for the log.
 func (m *Member) makeSpace(ctx context.Context, size int64) error {
 	free, reserve, used, known := m.view.Usage()
-	shard := m.shard.Load()
 	switch {
 	case !known || free >= size+reserve:
 		return nil
-	case shard == nil || m.view.Applied() == 0 || free+used < size+reserve:
+	case m.shard.Load() == nil || m.view.Applied() == 0 || free+used < size+reserve:
 		return fmt.Errorf("%w: it takes %d bytes and a reserve of %d; %d are free, and the old view has %d", errNoSpace, size, reserve, free, used)
 	}
-	if err := (*shard).Mark(ctx, m.cfg.Member, 0); err != nil {
+	m.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)
+	return m.removeView(ctx)
+}
+
+// removeView empties the view. The mark goes first, so that the empty view is not taken for a disk that went back.
+func (m *Member) removeView(ctx context.Context) error {
+	if err := (*m.shard.Load()).Mark(ctx, m.cfg.Member, 0); err != nil {
 		return err
 	}
-	m.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)
 	return m.view.replace(store.EmptyView)
 }
 

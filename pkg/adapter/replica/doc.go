@@ -33,9 +33,13 @@
 // standby can compute the least that it shows. A reading may be old; then the measured
 // difference of the two wall clocks ([Clocks]) and the last owner's own holdback are the limit.
 //
+// Members compare a hash of their views. A standby whose view differs from the owner's and most
+// others' takes a copy; where that is not known, it is not caught up, and claims nothing.
+//
 // An entry is removed from the log when all members have their views on disk beyond it, or
 // a majority has and [KeepBytes] of newer entries are there. A member that comes back later
-// takes a copy of another one's view.
+// takes a copy of another one's view. The log is kept while it does; from [LogBytes] on appends are
+// slow, so that the copy ends.
 //
 // # What it leaves to others
 //

@@ -151,11 +151,11 @@ func TestStandby_DamagedEntryIsNotApplied(t *testing.T) {
 		}}
 		g := replica.New(replica.Config{
 			Member: "b", Members: []string{"a", "b", "c"}, Log: log.Member(), View: v, Silence: silence, Own: func(context.Context, *replica.Tenure) {},
-			Copy: func(context.Context) error {
+			Copy: func(context.Context, bool) error {
 				if at := v.Applied(); at != 2 {
 					t.Errorf("it copies at %d", at)
 				}
-				return v.copyFrom(whole)
+				return v.copyFrom(whole, 0)
 			},
 		})
 		time.AfterFunc(5*time.Second, cancel)

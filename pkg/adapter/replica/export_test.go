@@ -17,6 +17,9 @@ func (c *Config) BreakRelease() { c.testFaults.endsLate = true }
 // BreakParts makes one batch of the parts of two owners.
 func (c *Config) BreakParts() { c.testFaults.joins = true }
 
+// BreakHold does not keep the log for a member that takes a copy.
+func (c *Config) BreakHold() { c.testFaults.unheld = true }
+
 // LimitEntries makes entries smaller, so that small batches have many parts.
 func (c *Config) LimitEntries(n int) { c.testFaults.entry = n }
 

@@ -47,11 +47,14 @@ type Config struct {
 	// member follows the log again meanwhile; but it claims only after Own returned.
 	Own func(ctx context.Context, t *Tenure)
 	// Copy replaces the view by a copy of another member's, when the log does not reach back
-	// to it. It is called again until it succeeds. nil: Run ends with ErrGap.
-	Copy func(ctx context.Context) error
+	// to it, or when it differs from the others' views. It is called again until it succeeds. nil: Run
+	// ends with ErrGap.
+	Copy func(ctx context.Context, differs bool) error
 	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
-	Keep   int64
-	Logger *slog.Logger // default: discards
+	Keep int64
+	// LogBytes is how many bytes the log may take, default LogBytes.
+	LogBytes int64
+	Logger   *slog.Logger // default: discards
 
 	testFaults testFaults
 }
@@ -62,6 +65,7 @@ type testFaults struct {
 	markUnsaved bool    // marks without a flush
 	notHeld     bool    // the clock of the shard is the owner's wall clock
 	endsLate    bool    // the lease lasts until the release has an answer
+	unheld      bool    // the log is not kept for a member that takes a copy
 	joins       bool    // parts of batches of two owners become one batch
 	entry       int     // another size of entries, so that small batches have many parts
 }
@@ -90,6 +94,18 @@ type Group struct {
 	newest   newest
 	before   uint64 // the last entry that was applied when newest began
 	counted  bool   // newest has the entries before too
+
+	hashes    []hash // by number
+	differsAt uint64 // the first entry at which the owner was found to differ, 0: it does not
+	doubted   bool   // the view differs from the owner's, and the others have not reported yet
+
+	differing atomic.Int64
+	discard   chan struct{} // the view differs from most others'
+
+	// Of keep alone.
+	reported   Report
+	reportedAt time.Duration
+	holds      map[string]hold
 
 	// Of standBy alone.
 	headChanged time.Duration // when the head changed last
@@ -129,13 +145,16 @@ func New(cfg Config) *Group {
 	if cfg.Keep == 0 {
 		cfg.Keep = KeepBytes
 	}
+	if cfg.LogBytes == 0 {
+		cfg.LogBytes = LogBytes
+	}
 	if cfg.testFaults.lease == 0 {
 		cfg.testFaults.lease = leaseShare
 	}
 	if cfg.testFaults.entry == 0 {
 		cfg.testFaults.entry = MaxEntry
 	}
-	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), started: time.Now().UnixNano()}
+	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), holds: map[string]hold{}, started: time.Now().UnixNano()}
 }
 
 // Run follows the log and owns the shard from time to time, until ctx ends. Its error is
@@ -154,11 +173,11 @@ func (g *Group) Run(ctx context.Context) error {
 		epoch, won, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case (errors.Is(err, ErrGap) || errors.Is(err, errDamaged)) && g.cfg.Copy != nil:
+		case (errors.Is(err, ErrGap) || errors.Is(err, errDamaged) || errors.Is(err, errDiffers)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
 		case errors.Is(err, ErrLevel):
 			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, errDamaged), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, errDamaged), errors.Is(err, errDiffers), errors.Is(err, errView):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -177,7 +196,9 @@ func (g *Group) Run(ctx context.Context) error {
 
 // copy replaces the view, and says meanwhile who owns the shard.
 func (g *Group) copy(ctx context.Context, why error) {
-	if errors.Is(why, errDamaged) {
+	if errors.Is(why, errDiffers) {
+		g.cfg.Logger.Error("this member's view differs from the others': it is replaced by a copy of another member's")
+	} else if errors.Is(why, errDamaged) {
 		g.cfg.Logger.Error("this member's part of the log is damaged: look at its disk; the view is replaced by a copy of another member's", "why", why)
 	} else {
 		g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
@@ -189,7 +210,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 		if g.ended != nil {
 			<-g.ended // it may still read the view
 		}
-		err := g.cfg.Copy(ctx)
+		err := g.cfg.Copy(ctx, errors.Is(why, errDiffers))
 		if err == nil || ctx.Err() != nil {
 			g.copyPause = 0
 			return
@@ -269,6 +290,7 @@ func (g *Group) apply(e Entry) error {
 		if err := g.cfg.View.Apply(e.Seq, batch); err != nil {
 			return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
 		}
+		g.note()
 	}
 	g.tail.Store(e.Seq)
 	g.count(e.Seq, len(e.Data))
@@ -345,8 +367,11 @@ func (g *Group) Owner() (o Owner, own bool, changed <-chan struct{}) {
 func (g *Group) CaughtUp() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.caughtUp
+	return g.caughtUp && !g.doubted
 }
+
+// Reached is the number of the newest entry of the log that this member has read.
+func (g *Group) Reached() uint64 { return g.tail.Load() }
 
 // Trimmed is the number of the last entry that this member removed from the log, 0: none.
 func (g *Group) Trimmed() uint64 { return g.trimmed.Load() }
@@ -392,6 +417,8 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 		select {
 		case <-ctx.Done():
 			return 0, claim{}, ctx.Err()
+		case <-g.discard:
+			return 0, claim{}, errDiffers
 		case s, ok := <-updates:
 			if !ok {
 				return 0, claim{}, errors.New("replica: the log ended to send changes")
@@ -432,6 +459,12 @@ func (g *Group) mayClaim() bool {
 		default:
 			return false // what the last tenure began has not ended
 		}
+	}
+	g.mu.Lock()
+	doubted := g.doubted
+	g.mu.Unlock()
+	if doubted {
+		return false
 	}
 	silent := g.cfg.Clock() - g.headChanged
 	released := g.state.Epoch > 0 && g.state.Owner.Member == ""

@@ -12,6 +12,7 @@ const (
 	keepPause   = 500 * time.Millisecond
 	keepEvery   = 5 * time.Second
 	keepEntries = 2000
+	lookEvery   = time.Second // at what the others report
 )
 
 // KeepBytes is how much of the log is kept for a member that is away. One that comes back
@@ -76,6 +77,13 @@ func (g *Group) recount() {
 	g.newest, g.before, g.counted = newest{}, g.cfg.View.Applied(), false
 	g.parts.batch = nil
 	g.tail.Store(g.before)
+	seq, h := g.cfg.View.Chain()
+	g.hashes, g.doubted, g.differsAt = make([]hash, hashesKept), false, 0
+	g.hashes[seq%hashesKept] = hash{seq, h}
+	select {
+	case <-g.discard:
+	default:
+	}
 }
 
 // countOlder counts what the log had when recount was called.
@@ -132,16 +140,13 @@ func (g *Group) removable(marks map[string]uint64) uint64 {
 // the log what need not be kept.
 func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
-	saved, at := uint64(0), cfg.Clock()
-	announced := cfg.Level == 0
+	saved, at, looked := uint64(0), cfg.Clock(), time.Duration(0)
 	for first := true; ; {
 		g.pause(ctx, keepPause)
 		if ctx.Err() != nil {
 			return
 		}
-		if !announced {
-			announced = g.bounded(ctx, func(ctx context.Context) error { return cfg.Log.Announce(ctx, cfg.Member, cfg.Level) }) == nil
-		}
+		g.report(ctx)
 		applied := cfg.View.Applied()
 		if first || applied > saved && (cfg.Clock()-at >= keepEvery || applied-saved >= keepEntries) {
 			if !cfg.testFaults.markUnsaved {
@@ -157,48 +162,66 @@ func (g *Group) keep(ctx context.Context) {
 		if err := g.countOlder(ctx); err != nil {
 			cfg.Logger.Warn("the log cannot be read; trying again", "error", err)
 		}
-		if !g.tenure.Load().Valid() {
-			continue
+		if cfg.Clock()-looked >= lookEvery {
+			if g.bounded(ctx, g.look) == nil {
+				looked = cfg.Clock()
+			}
 		}
-		_ = g.bounded(ctx, g.agree)
-		_ = g.bounded(ctx, func(ctx context.Context) error {
-			marks, err := cfg.Log.Marks(ctx)
-			if err != nil {
-				return err
-			}
-			low := g.removable(marks)
-			if low <= g.trimmed.Load() {
-				return nil
-			}
-			if err := cfg.Log.Trim(ctx, low); err != nil {
-				return err
-			}
-			g.trimmed.Store(low)
-			return nil
-		})
+		if g.tenure.Load().Valid() {
+			_ = g.bounded(ctx, g.trim)
+		}
 	}
+}
+
+// trim removes from the log what need not be kept.
+func (g *Group) trim(ctx context.Context) error {
+	marks, err := g.cfg.Log.Marks(ctx)
+	if err != nil {
+		return err
+	}
+	low := g.removable(marks)
+	if low <= g.trimmed.Load() {
+		return nil
+	}
+	reports, err := g.cfg.Log.Reports(ctx)
+	if err != nil {
+		return err
+	}
+	if !g.cfg.testFaults.unheld {
+		low = min(low, g.held(reports, marks))
+	}
+	if low <= g.trimmed.Load() {
+		return nil
+	}
+	if err := g.cfg.Log.Trim(ctx, low); err != nil {
+		return err
+	}
+	g.trimmed.Store(low)
+	return nil
+}
+
+// look takes over what the other members report.
+func (g *Group) look(ctx context.Context) error {
+	reports, err := g.cfg.Log.Reports(ctx)
+	if err == nil {
+		g.agree(reports)
+		g.compareAll(reports)
+	}
+	return err
 }
 
 // agree finds the level that all members understand. It does not fall again: a member with
 // an older program stops at the first entry of the new level.
-func (g *Group) agree(ctx context.Context) error {
+func (g *Group) agree(reports map[string]Report) {
 	cfg := &g.cfg
-	if g.agreed.Load() >= int64(cfg.Level) {
-		return nil
-	}
-	levels, err := cfg.Log.Levels(ctx)
-	if err != nil {
-		return err
-	}
 	least := cfg.Level
 	for _, m := range cfg.Members {
-		least = min(least, levels[m]) // 0 of a member that never wrote one
+		least = min(least, reports[m].Level) // 0 of a member that never wrote one
 	}
-	if int64(least) > g.agreed.Load() {
+	if int64(least) > g.agreed.Load() && g.tenure.Load().Valid() {
 		g.agreed.Store(int64(least))
 		cfg.Logger.Info("all members understand the entries of this level", "level", least)
 	}
-	return nil
 }
 
 func (g *Group) bounded(ctx context.Context, do func(context.Context) error) error {

@@ -82,18 +82,34 @@ type Log interface {
 	// marks of all members that have one.
 	Mark(ctx context.Context, member string, seq uint64) error
 	Marks(ctx context.Context) (map[string]uint64, error)
-	// Announce says which level of entries the member's program understands. Levels returns
-	// what each member announced last.
-	Announce(ctx context.Context, member string, level int) error
-	Levels(ctx context.Context) (map[string]int, error)
+	// Report records what the other members must know of this one. Reports returns the newest report
+	// of each member, by what a majority has.
+	Report(ctx context.Context, member string, r Report) error
+	Reports(ctx context.Context) (map[string]Report, error)
+	// Size is how many bytes the log takes on this member's disk.
+	Size() int64
 	// Trim removes the entries up to the number.
 	Trim(ctx context.Context, seq uint64) error
+}
+
+// Report is what a member says about itself.
+type Report struct {
+	Level int    `json:"level"` // of entries that its program understands
+	Seq   uint64 `json:"seq"`   // what it has applied
+	Hash  uint64 `json:"hash"`  // View.Chain at Seq
+	// Copies: it takes a copy of a view, or reads what the log has behind the copy. The log is kept
+	// meanwhile. Beat differs in each report.
+	Copies bool  `json:"copies,omitempty"`
+	Beat   int64 `json:"beat"`
 }
 
 // View is the state to which one member applies the log.
 type View interface {
 	// Applied is the number of the last entry that was applied.
 	Applied() uint64
+	// Chain is Applied, and a hash over all batches that were applied up to there, with their numbers.
+	// Two views with the same entries have the same hash.
+	Chain() (applied, hash uint64)
 	// Apply applies the batch whose last part is the entry. The entries between Applied and this
 	// one have nothing else to apply. Its error is ErrLevel where a newer program can: nothing
 	// was applied.

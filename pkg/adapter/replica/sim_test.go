@@ -20,121 +20,12 @@ import (
 
 const (
 	silence = 600 * time.Millisecond
-	keep    = 4000             // bytes: a member that is away for a while needs a copy
-	largest = 60               // bytes of an entry: some batches have many parts
-	unsaved = 40               // entries that a view takes while its disk is full
-	newer   = 20 * time.Second // after which a process is of a newer program
+	keep    = 4000                    // bytes: a member that is away for a while needs a copy
+	copying = 1500 * time.Millisecond // what a copy takes: more is written meanwhile than keep
+	largest = 60                      // bytes of an entry: some batches have many parts
+	unsaved = 40                      // entries that a view takes while its disk is full
+	newer   = 20 * time.Second        // after which a process is of a newer program
 )
-
-// disk is what a member's view is kept on.
-type disk struct {
-	mu    sync.Mutex
-	hangs time.Time // until when
-	full  time.Time
-}
-
-var errFull = errors.New("no space left on device")
-
-// wait returns when the disk does not hang.
-func (d *disk) wait() {
-	d.mu.Lock()
-	left := time.Until(d.hangs)
-	d.mu.Unlock()
-	time.Sleep(left)
-}
-
-func (d *disk) isFull() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return time.Now().Before(d.full)
-}
-
-// set says until when the disk hangs and is full.
-func (d *disk) set(hangs, full time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.hangs, d.full = hangs, full
-}
-
-// view is the state of a member's process: what is applied, and what of it is on disk.
-type view struct {
-	mu      sync.Mutex
-	applied []string // by entry; a part that is not the last one of its batch has nothing
-	saved   int
-	disk    *disk
-	check   func(seq uint64, data string)
-}
-
-func (v *view) Applied() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return uint64(len(v.applied))
-}
-
-func (v *view) Apply(seq uint64, data []byte) error {
-	v.disk.wait()
-	v.check(seq, string(data))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if seq <= uint64(len(v.applied)) {
-		return fmt.Errorf("entry %d behind %d", seq, len(v.applied))
-	}
-	if v.disk.isFull() && len(v.applied)-v.saved >= unsaved {
-		return errFull
-	}
-	v.applied = append(v.applied, make([]string, int(seq)-1-len(v.applied))...)
-	v.applied = append(v.applied, string(data))
-	return nil
-}
-
-func (v *view) Flush() error {
-	at := v.Applied()
-	v.disk.wait()
-	if v.disk.isFull() {
-		return errFull
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.saved = max(v.saved, int(at))
-	return nil
-}
-
-// onDisk is what a next process reads.
-func (v *view) onDisk() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.applied[:v.saved])
-}
-
-// lose empties the disk.
-func (v *view) lose() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.applied, v.saved = nil, 0
-}
-
-var errNoCopy = errors.New("no member has a newer view")
-
-// copyFrom takes over what another view has on disk.
-func (v *view) copyFrom(o *view) error {
-	from := o.onDisk()
-	v.disk.wait()
-	if v.disk.isFull() {
-		return errFull
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(from) <= len(v.applied) {
-		return errNoCopy
-	}
-	v.applied, v.saved = from, len(from)
-	return nil
-}
-
-// forgetful is a view whose fsync does nothing.
-type forgetful struct{ *view }
-
-func (forgetful) Flush() error { return nil }
 
 // member is one machine of the simulation.
 type member struct {
@@ -226,7 +117,7 @@ func (w *world) start(m *member) {
 		Wall:   func() time.Time { return time.Now().Add(m.offset) },
 		Clocks: replica.NewClocks(m.name, len(w.names)-1),
 		Keep:   keep,
-		Copy:   func(context.Context) error { return w.copyTo(m, view) },
+		Copy:   func(context.Context, bool) error { return w.copyTo(m, view) },
 		Own:    func(ctx context.Context, t *replica.Tenure) { w.own(ctx, m, t) },
 	}
 	cfg.LimitEntries(largest)
@@ -270,7 +161,7 @@ func (w *world) copyTo(m *member, to *view) error {
 		w.mu.Lock()
 		from := o.view
 		w.mu.Unlock()
-		if err := to.copyFrom(from); !errors.Is(err, errNoCopy) {
+		if err := to.copyFrom(from, copying); !errors.Is(err, errNoCopy) {
 			if err == nil {
 				w.mu.Lock()
 				w.had.copies++
@@ -493,7 +384,7 @@ func (w *world) settle() {
 		m.cancel()
 	}
 	w.mu.Unlock()
-	time.Sleep(time.Second) // what was delayed comes
+	time.Sleep(2 * copying) // what was delayed comes
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -575,6 +466,7 @@ func TestGroup_SabotageIsFound(t *testing.T) {
 		"a lease beyond the release":    {rough, (*replica.Config).BreakRelease},
 		"a claim that ignores the head": {lenient, nil},
 		"a clock that is not held back": {rough, (*replica.Config).BreakClock},
+		"a log that forgets a copy":     {rough, (*replica.Config).BreakHold},
 		"parts of two owners' batches":  {rough, (*replica.Config).BreakParts},
 		"a trim before a flush":         {rough, (*replica.Config).BreakMark},
 		"a flush without an fsync":      {rough, func(c *replica.Config) { c.View = forgetful{c.View.(*view)} }},

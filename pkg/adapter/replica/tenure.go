@@ -90,6 +90,7 @@ func (t *Tenure) Append(batch []byte) error {
 	if len(batch) > MaxBatch {
 		return fmt.Errorf("%w: it has %d bytes, and %d are the most", ErrTooLarge, len(batch), MaxBatch)
 	}
+	t.slow(len(batch))
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
 	g := t.g
@@ -118,6 +119,7 @@ func (t *Tenure) Append(batch []byte) error {
 			t.end(err)
 			return errors.Join(ErrUnknown, err)
 		}
+		g.note()
 		return nil
 	}
 }

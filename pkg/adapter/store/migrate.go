@@ -125,7 +125,7 @@ func firstView() map[string][]byte {
 	rand.Read(random[:]) // it never fails
 	return map[string][]byte{
 		// An empty view is at 0, and must not be taken for this one.
-		metaApplied: binary.BigEndian.AppendUint64(nil, 1),
+		metaApplied: appliedRow(1, 0),
 		metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc64"
 	"slices"
 	"strconv"
 	"sync"
@@ -13,8 +14,20 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// metaApplied is the number of the log's last entry that a view has, 8 bytes, big-endian.
+// metaApplied is the number of the log's last entry that a view has, and the hash of all batches up to there, 8 bytes
+// each, big-endian.
 const metaApplied = "m/applied"
+
+func appliedRow(seq, hash uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, seq), hash)
+}
+
+var hashTable = crc64.MakeTable(crc64.ECMA)
+
+// chained is the hash of all batches up to this one.
+func chained(hash, seq uint64, batch []byte) uint64 {
+	return crc64.Update(crc64.Update(hash, hashTable, binary.BigEndian.AppendUint64(nil, seq)), hashTable, batch)
+}
 
 // ErrNotOwner is returned by a store over a view that may not change it any more, or whose
 // reads may be old: nothing was changed.
@@ -71,6 +84,7 @@ type View struct {
 	options Options
 	mu      sync.Mutex
 	applied atomic.Uint64
+	hash    uint64 // of the batches up to applied; with mu
 	sealed  atomic.Bool
 	level   atomic.Int64 // 0 counts as 1
 }
@@ -99,10 +113,11 @@ func OpenView(o Options) (*View, error) {
 		return v, nil
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("store: reading %s: %w", metaApplied, err), db.Close())
-	case len(at) != 8:
+	case len(at) != 16:
 		return nil, errors.Join(fmt.Errorf("store: %s is not of this format", metaApplied), closer.Close(), db.Close())
 	}
 	v.applied.Store(binary.BigEndian.Uint64(at))
+	v.hash = binary.BigEndian.Uint64(at[8:])
 	return v, closer.Close()
 }
 
@@ -196,6 +211,13 @@ func (db *DB) takeLevel() (int64, error) {
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
 
+// Chain is Applied, with a hash over all batches up to there.
+func (v *View) Chain() (applied, hash uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.applied.Load(), v.hash
+}
+
 // Apply puts the batch that ends with this entry of the log in force, with the entry's number.
 func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	v.mu.Lock()
@@ -235,13 +257,15 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 			return fmt.Errorf("store: entry %d of the log: %w", seq, err)
 		}
 	}
-	if err := b.Set([]byte(metaApplied), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
+	hash := chained(v.hash, seq, batch)
+	if err := b.Set([]byte(metaApplied), appliedRow(seq, hash), nil); err != nil {
 		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
 	}
 	if err := v.base.db.Apply(b, pebble.NoSync); err != nil {
 		return v.base.fail(fmt.Errorf("store: writing: %w", err))
 	}
 	v.applied.Store(seq)
+	v.hash = hash
 	if raised {
 		v.level.Store(int64(n))
 	}

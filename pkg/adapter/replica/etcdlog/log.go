@@ -23,12 +23,12 @@ import (
 //	s<n>/o       the owner, as JSON; its revision is the epoch
 //	l<n>/<seq>   an entry: the epoch, 8 bytes, and its data
 //	f<n>/<m>     what the view of member m has on disk
-//	v<n>/<m>     the level of entries that member m understands, decimal
+//	r<n>/<m>     the report of member m, as JSON
 type Log struct {
 	s                        *Server
 	prefix                   string
 	head, owner, entry, mark string
-	level                    string
+	report                   string
 }
 
 var _ replica.Log = (*Log)(nil)
@@ -37,7 +37,7 @@ var _ replica.Log = (*Log)(nil)
 func (s *Server) Shard(n int) *Log {
 	of := strconv.Itoa(n) + "/"
 	p := "s" + of
-	return &Log{s: s, prefix: p, head: p + "h", owner: p + "o", entry: "l" + of, mark: "f" + of, level: "v" + of}
+	return &Log{s: s, prefix: p, head: p + "h", owner: p + "o", entry: "l" + of, mark: "f" + of, report: "r" + of}
 }
 
 func (l *Log) entryKey(seq uint64) string {
@@ -280,28 +280,40 @@ func (l *Log) Marks(ctx context.Context) (map[string]uint64, error) {
 	return marks, nil
 }
 
-// Announce implements replica.Log.
-func (l *Log) Announce(ctx context.Context, member string, level int) error {
-	if _, err := l.s.client.Put(ctx, l.level+member, strconv.Itoa(level)); err != nil {
+// Report implements replica.Log.
+func (l *Log) Report(ctx context.Context, member string, r replica.Report) error {
+	value, err := json.Marshal(r)
+	if err == nil {
+		_, err = l.s.client.Put(ctx, l.report+member, string(value))
+	}
+	if err != nil {
 		return fmt.Errorf("etcdlog: %w", err)
 	}
 	return nil
 }
 
-// Levels implements replica.Log. It asks the majority: of what this member alone has received, an
+// Reports implements replica.Log. It asks the majority: of what this member alone has received, an
 // older program that was started since would be missing.
-func (l *Log) Levels(ctx context.Context) (map[string]int, error) {
-	r, err := l.s.client.Get(ctx, l.level, clientv3.WithPrefix())
+func (l *Log) Reports(ctx context.Context) (map[string]replica.Report, error) {
+	answer, err := l.s.client.Get(ctx, l.report, clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
-	levels := map[string]int{}
-	for _, kv := range r.Kvs {
-		if levels[string(kv.Key[len(l.level):])], err = strconv.Atoi(string(kv.Value)); err != nil {
+	reports := map[string]replica.Report{}
+	for _, kv := range answer.Kvs {
+		var r replica.Report
+		if err := json.Unmarshal(kv.Value, &r); err != nil {
 			return nil, fmt.Errorf("%w: %w", errFormat, err)
 		}
+		reports[string(kv.Key[len(l.report):])] = r
 	}
-	return levels, nil
+	return reports, nil
+}
+
+// Size implements replica.Log.
+func (l *Log) Size() int64 {
+	_, used := l.s.DBSize()
+	return used
 }
 
 // Trim implements replica.Log. It compacts the history too, so that the file does not grow.

@@ -216,12 +216,15 @@ func marked(t *testing.T, c conformance) {
 	if err != nil || len(marks) != 2 || marks["a"] != 9 || marks["c"] != 3 {
 		t.Fatal(marks, err)
 	}
-	if err := errors.Join(c.a.Announce(c.ctx, "a", 2), c.b.Announce(c.ctx, "b", 3), c.a.Announce(c.ctx, "a", 1)); err != nil {
+	of := func(level int) replica.Report {
+		return replica.Report{Level: level, Seq: 1 << 63, Hash: 1<<64 - 1, Copies: true, Beat: 4}
+	}
+	if err := errors.Join(c.a.Report(c.ctx, "a", of(2)), c.b.Report(c.ctx, "b", of(3)), c.a.Report(c.ctx, "a", of(1))); err != nil {
 		t.Fatal(err)
 	}
-	levels, err := c.b.Levels(c.ctx)
-	if err != nil || len(levels) != 2 || levels["a"] != 1 || levels["b"] != 3 {
-		t.Fatal(levels, err)
+	reports, err := c.b.Reports(c.ctx)
+	if err != nil || len(reports) != 2 || reports["a"] != of(1) || reports["b"] != of(3) {
+		t.Fatal(reports, err)
 	}
 }
 

@@ -38,7 +38,7 @@ type Memory struct {
 	trimmed uint64
 	history []change
 	marks   map[string]uint64
-	levels  map[string]int
+	reports map[string]replica.Report
 	changed chan struct{}
 	all     map[uint64]string
 	epochs  map[uint64]int64
@@ -58,7 +58,7 @@ type change struct {
 
 // NewMemory returns an empty log.
 func NewMemory(random *rand.Rand, faults Faults) *Memory {
-	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{}, levels: map[string]int{},
+	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{}, reports: map[string]replica.Report{},
 		changed: make(chan struct{}), all: map[uint64]string{}, epochs: map[uint64]int64{}}
 }
 
@@ -388,20 +388,30 @@ func (l *Member) Marks(context.Context) (map[string]uint64, error) {
 	return maps.Clone(l.m.marks), nil
 }
 
-// Announce implements replica.Log.
-func (l *Member) Announce(ctx context.Context, member string, level int) error {
+// Report implements replica.Log.
+func (l *Member) Report(ctx context.Context, member string, r replica.Report) error {
 	_, err := l.change(ctx, func() (int64, error) {
-		l.m.levels[member] = level
+		l.m.reports[member] = r
 		return 0, nil
 	})
 	return err
 }
 
-// Levels implements replica.Log.
-func (l *Member) Levels(context.Context) (map[string]int, error) {
+// Reports implements replica.Log.
+func (l *Member) Reports(context.Context) (map[string]replica.Report, error) {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
-	return maps.Clone(l.m.levels), nil
+	return maps.Clone(l.m.reports), nil
+}
+
+// Size implements replica.Log.
+func (l *Member) Size() (size int64) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	for _, e := range l.m.entries {
+		size += int64(len(e.data))
+	}
+	return size
 }
 
 // Trim implements replica.Log.

@@ -1,0 +1,162 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// hashesKept is how many entries back a member knows the hash of its view. The others report some seconds late.
+	hashesKept = 1 << 14
+	// holdTime is how long a member that takes a copy may be silent before the log is kept for it no longer, and holdMost
+	// how long a copy may take.
+	holdTime = 30 * time.Second
+	holdMost = time.Hour
+	// LogBytes is how much the log may take while a member takes a copy, or the views of two members are not written to
+	// their disks. From then on growth is refused, and what must go on is slowed down to slowBytes a second: the copy ends
+	// at last.
+	LogBytes  = 1 << 30
+	slowBytes = 1 << 20
+)
+
+// errDiffers is the error of a view that has other entries than most members have.
+var errDiffers = errors.New("replica: this member's view differs from the other members'")
+
+// hash is a hash of the view at an entry.
+type hash struct{ seq, hash uint64 }
+
+// note keeps the hash of the view.
+func (g *Group) note() {
+	seq, h := g.cfg.View.Chain()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hashes == nil {
+		g.hashes = make([]hash, hashesKept)
+	}
+	g.hashes[seq%hashesKept] = hash{seq, h}
+}
+
+// report records what the others must know of this member, when that has changed, or must be repeated.
+func (g *Group) report(ctx context.Context) {
+	seq, h := g.cfg.View.Chain()
+	r := Report{Level: g.cfg.Level, Seq: seq, Hash: h, Copies: !g.CaughtUp(), Beat: g.reported.Beat}
+	again := g.cfg.Clock()-g.reportedAt >= keepEvery
+	if r.Copies == g.reported.Copies && g.reported.Beat != 0 && (!again || r == g.reported && !r.Copies) {
+		return
+	}
+	r.Beat = time.Now().UnixNano()
+	if err := g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Report(ctx, g.cfg.Member, r) }); err == nil {
+		g.reported, g.reportedAt = r, g.cfg.Clock()
+	}
+}
+
+// agreement is what a report says about the reporter's view.
+type agreement int
+
+const (
+	unknown agreement = iota
+	agrees
+	differs
+)
+
+// compare returns whether the view with the report has what this member's has.
+func (g *Group) compare(r Report) agreement {
+	switch own := g.hashes[r.Seq%hashesKept]; {
+	case own.seq != r.Seq || r.Seq == 0:
+		return unknown
+	case own.hash == r.Hash:
+		return agrees
+	}
+	return differs
+}
+
+// compareAll compares this member's view with the others'. Of a view that differs from the owner's and from most others'
+// the member takes a copy. Until the others have reported, it is not ready, and claims nothing.
+func (g *Group) compareAll(reports map[string]Report) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hashes == nil {
+		return
+	}
+	owner := g.state.Owner.Member
+	fromOwner := owner != g.cfg.Member && g.compare(reports[owner]) == differs
+	switch {
+	case !fromOwner && owner != "":
+		g.differsAt = 0
+	case fromOwner && g.differsAt == 0:
+		g.differsAt = reports[owner].Seq
+	}
+	same, other := 1, 0
+	for _, m := range g.cfg.Members {
+		if m == g.cfg.Member {
+			continue
+		}
+		switch g.compare(reports[m]) {
+		case agrees:
+			if reports[m].Seq >= g.differsAt { // else they may differ behind it
+				same++
+			}
+		case differs:
+			other++
+		}
+	}
+	most := len(g.cfg.Members) / 2
+	if other != int(g.differing.Swap(int64(other))) {
+		if other > 0 {
+			g.cfg.Logger.Error("members' views differ: look at the disks, and see docs/replication.md, Views that differ", "differ", other, "agree", same-1, "owner", owner)
+		} else {
+			g.cfg.Logger.Info("this member's view agrees with the others' again")
+		}
+	}
+	// The doubt lasts while there is no owner: it claims nothing then.
+	g.doubted = same <= most && (g.doubted && other > 0 || fromOwner)
+	if fromOwner && other > most {
+		select {
+		case g.discard <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Differing is how many other members' views differ from this one's, as far as their reports say.
+func (g *Group) Differing() int { return int(g.differing.Load()) }
+
+// hold is what the owner knows of a member that takes a copy.
+type hold struct {
+	beat        int64
+	first, last time.Duration
+}
+
+// held is the number behind which the log is kept for members that take a copy, by their reports and marks.
+func (g *Group) held(reports map[string]Report, marks map[string]uint64) uint64 {
+	low, now := ^uint64(0), g.cfg.Clock()
+	for _, m := range g.cfg.Members {
+		r := reports[m]
+		h, is := g.holds[m]
+		switch {
+		case !r.Copies:
+			delete(g.holds, m)
+			continue
+		case !is:
+			h = hold{r.Beat, now, now}
+		case r.Beat != h.beat:
+			h.beat, h.last = r.Beat, now
+		}
+		g.holds[m] = h
+		if now-h.last < holdTime && now-h.first < holdMost {
+			low = min(low, marks[m])
+		}
+	}
+	return low
+}
+
+// HasSpace reports that the log may grow by what callers want.
+func (t *Tenure) HasSpace() bool { return t.g.cfg.Log.Size() < t.g.cfg.LogBytes }
+
+// slow waits so long that what is appended to a log without space takes slowBytes a second.
+func (t *Tenure) slow(size int) {
+	if !t.HasSpace() {
+		<-time.After(time.Duration(size) * time.Second / slowBytes)
+	}
+}
