@@ -241,6 +241,16 @@ func TestSynced_NoCrashIsDamage(t *testing.T) {
 	crashes(t, r, vfs.NewCrashableMem(), map[string]bool{}, 2)
 }
 
+// renaming is a MemFS that does not hang beside a CrashClone: its ReuseForWrite and its Link take a lock twice.
+type renaming struct{ *vfs.MemFS }
+
+func (f renaming) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.Rename(from, to); err != nil {
+		return nil, err
+	}
+	return f.OpenReadWrite(to, c)
+}
+
 // crashes opens the store, changes it, and opens some of what crashes leave meanwhile.
 func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, depth int) {
 	t.Helper()
@@ -254,7 +264,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 	seen, every := 0, 1+r.IntN(40)
 	acknowledged := maps.Clone(want)
 	own := rand.New(rand.NewPCG(r.Uint64(), 0))
-	watched := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	watched := errorfs.Wrap(renaming{disk}, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 			return nil
 		}
@@ -287,11 +297,8 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 				mu.Unlock()
 			}
 		}
-		switch r.IntN(12) {
-		case 0:
+		if err == nil && r.IntN(4) == 0 {
 			err = db.db.Flush()
-		case 1: // no Checkpoint: MemFS.Link hangs beside a CrashClone
-			err = db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false)
 		}
 		if err != nil {
 			t.Fatal(err)
