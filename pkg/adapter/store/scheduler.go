@@ -18,6 +18,7 @@ type scheduler struct {
 
 	mu      sync.Mutex
 	running int
+	refused bool // a compaction waits since grant looked last
 	grants  sync.WaitGroup
 	closed  bool
 }
@@ -35,7 +36,9 @@ func (s *scheduler) Unregister() {
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.take(), s
+	ok := s.take()
+	s.refused = s.refused || !ok
+	return ok, s
 }
 
 func (s *scheduler) take() bool {
@@ -78,19 +81,25 @@ func (s *scheduler) Done() {
 }
 
 // grant starts compactions while the engine has some and may run them. What
-// the engine finds later it asks for by TrySchedule.
+// the engine finds later it asks for by TrySchedule, which the slot that grant holds may
+// refuse: then grant looks again.
 func (s *scheduler) grant() {
 	for {
 		s.mu.Lock()
+		s.refused = false
 		ok := s.take()
 		s.mu.Unlock()
 		if !ok {
 			return
 		}
-		if waiting, _ := s.db.GetWaitingCompaction(); !waiting || !s.db.Schedule(s) {
-			s.mu.Lock()
-			s.running--
-			s.mu.Unlock()
+		if waiting, _ := s.db.GetWaitingCompaction(); waiting && s.db.Schedule(s) {
+			continue
+		}
+		s.mu.Lock()
+		s.running--
+		again := s.refused
+		s.mu.Unlock()
+		if !again {
 			return
 		}
 	}
