@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -52,6 +53,32 @@ type surroundings struct {
 	status    int // 0: 204
 	hangs     bool
 	delivered map[string]int
+
+	volume volume
+}
+
+// volume is a file system on which other programs may take all space.
+type volume struct {
+	vfs.FS
+	full atomic.Bool
+}
+
+const volumeSize = 1 << 30
+
+func (v *volume) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	usage := vfs.DiskUsage{AvailBytes: volumeSize, TotalBytes: volumeSize}
+	if v.full.Load() {
+		usage.AvailBytes = 0
+	}
+	return usage, nil
+}
+
+// write fails while the disk is full.
+func (v *volume) write(op errorfs.Op) error {
+	if v.full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate) {
+		return syscall.ENOSPC
+	}
+	return nil
 }
 
 // set changes what is broken.
@@ -94,6 +121,7 @@ func TestHeals_WhatIsBrokenForAMinute(t *testing.T) {
 		"the sink answers 403":           {func(s *surroundings) { s.status = 403 }, func(s *surroundings) { s.status = 0 }, 0},
 		"the sink answers 404":           {func(s *surroundings) { s.status = 404 }, func(s *surroundings) { s.status = 0 }, 0},
 		"the sink answers 503":           {func(s *surroundings) { s.status = 503 }, func(s *surroundings) { s.status = 0 }, 0},
+		"the disk is full":               {func(s *surroundings) { s.volume.full.Store(true) }, func(s *surroundings) { s.volume.full.Store(false) }, 0},
 		"no tokens":                      {func(s *surroundings) { s.token = errors.New("forbidden") }, func(s *surroundings) { s.token = nil }, 0},
 		"the clock is behind":            {func(s *surroundings) { s.offset.Add(-int64(time.Hour)) }, func(s *surroundings) { s.offset.Add(int64(time.Hour)) }, 0},
 		"the clock is fast":              {func(s *surroundings) { s.offset.Add(int64(time.Hour)) }, func(s *surroundings) { s.offset.Add(-int64(time.Hour)) }, time.Hour + 2*time.Minute},
@@ -138,7 +166,8 @@ func heals(t *testing.T, s *surroundings, breaks, repair func(), within time.Dur
 			}
 		},
 	})
-	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { panic(err) }})
+	s.volume.FS = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(s.volume.write))
+	db, err := store.Open(store.Options{Dir: "data", FS: &s.volume, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { panic(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A token file is read and reloaded; a bad one changes nothing.
+// A token file is read and reloaded; a bad one, and a missing one, changes nothing until it is right again.
 func TestTokens_AreReadAndReloaded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -46,6 +46,12 @@ func TestTokens_AreReadAndReloaded(t *testing.T) {
 		if got := fmt.Sprint(admitted()); got != "[one two]" {
 			t.Errorf("%.20q took tokens away: %s", bad, got)
 		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Reload(file); err == nil || fmt.Sprint(admitted()) != "[one two]" {
+		t.Errorf("without the file: %v %v", err, admitted())
 	}
 	write("four")
 	if err := tokens.Reload(file); err != nil || fmt.Sprint(admitted()) != "[four]" {

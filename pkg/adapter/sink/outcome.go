@@ -46,6 +46,9 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	if o.Kind == schedule.Succeeded {
 		return s.success(ctx, a, r, resp, limit)
 	}
+	if r.forwarded && resp.StatusCode == http.StatusProxyAuthRequired { // the event reached no sink
+		o.Kind = schedule.Failed
+	}
 	var data []byte
 	if resp.Body != http.NoBody {
 		limit.allow(s.drainTimeout)

@@ -22,6 +22,7 @@ type route struct {
 
 	proxy              *url.URL // nil for none
 	proxyAuthorization []string
+	forwarded          bool   // by a proxy for http, which answers 407 itself
 	address            string // of the sink, host:port
 	poolKey            string // the same for all routes that can share connections
 	start              string // of a request after its method, up to the Host header
@@ -66,7 +67,7 @@ func (r *route) prepare(proxyOf func(*http.Request) (*url.URL, error)) (err erro
 		r.proxyAuthorization = basic(p.User)
 		r.poolKey = p.String() + " " + r.poolKey
 		if r.url.Scheme == "http" && !strings.HasPrefix(p.Scheme, "socks5") {
-			write, r.poolKey = req.WriteProxy, p.String()
+			write, r.poolKey, r.forwarded = req.WriteProxy, p.String(), true
 			if r.proxyAuthorization != nil {
 				req.Header["Proxy-Authorization"] = r.proxyAuthorization
 			}
