@@ -20,6 +20,9 @@ var group = Board{
 				one(`max by (shard) (reschedule_shard_applied`+of+`) - on (shard) group_right () reschedule_shard_applied`+of, "{{instance}}")},
 			{"Entries kept", "Entries of the log that are kept for a member that is away, and of the last seconds.", "short", false,
 				one(`max by (shard) (reschedule_shard_applied`+of+`) - max by (shard) (reschedule_shard_trimmed`+of+`)`, "group {{shard}}")},
+			{"Bytes of the log", "That the log takes in the file of each member.", "bytes", false, one(`reschedule_shard_log_bytes`+of, "{{instance}}")},
+			{"Views that differ", "Other members whose views differ from the member's; 0 unless a disk is damaged.", "short", false,
+				one(`reschedule_shard_differing`+of, "{{instance}}")},
 			{"Copies of views", "Copies that a member took of another one's view, and that it began to send.", "short", false, []Query{
 				{`sum by (instance) (increase(reschedule_shard_copied_total` + of + `[$__rate_interval]))`, "{{instance}} took"},
 				{`sum by (instance) (increase(reschedule_shard_sent_total` + of + `[$__rate_interval]))`, "{{instance}} sent"},

@@ -95,6 +95,8 @@ var overview = Board{
 				{`max(reschedule_storage_reserve_bytes` + of + `)`, "reserve"},
 				{`sum(reschedule_storage_used_bytes` + of + `)`, "used"},
 			}},
+			{"Deliveries paused", "Adapters whose disk has no space for the outcome of a delivery, so that none starts.", "short", false,
+				one(`sum(reschedule_deliveries_paused`+of+`)`, "paused")},
 			{"Memory", "Of the process, and what is counted for deliveries under way.", "bytes", false, []Query{
 				{`sum(process_resident_memory_bytes` + of + `)`, "resident"},
 				{`sum(go_memstats_heap_inuse_bytes` + of + `)`, "heap"},

@@ -36,6 +36,8 @@ type Facts struct {
 	// StorageFull says that less is free on the adapter's disk than it keeps back, and that
 	// the namespace holds too much to use a part of that: changes that grow are answered 507.
 	StorageFull bool
+	// Paused says that no delivery starts, because the disk has no space for its outcome.
+	Paused bool
 	// NamespaceFull says that the disk is nearly full and that the namespace of the source
 	// holds its share: changes of the namespace that grow are answered with 507.
 	NamespaceFull bool
@@ -203,7 +205,7 @@ const (
 
 	InFlight Cause = "InFlight" // being delivered
 
-	StorageFull Cause = "StorageFull" // 507
+	StorageFull Cause = "StorageFull" // 507, or no space for the outcome of a delivery
 	Quota       Cause = "Quota"       // 429 to callers
 
 	Idle    Cause = "Idle"    // nothing waits

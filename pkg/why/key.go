@@ -175,6 +175,9 @@ func (f *Facts) due(a *answer) *answer {
 		}
 		a.number("keys due before it", int64(f.Ahead))
 	}
+	if paused := f.paused(a, fmt.Sprintf("Key %q is due and not delivered", f.Key)); paused != nil {
+		return paused
+	}
 	if held := f.held(a, late, fmt.Sprintf("Key %q is due and queued", f.Key), ahead); held != nil {
 		return held
 	}

@@ -13,6 +13,7 @@ import (
 // and their namespaces, and about the group that it belongs to.
 type Metrics struct {
 	free, reserve float64
+	paused        bool // no delivery starts for want of space
 	unreadable    int64
 	sources       map[sourceName]*measured
 	ceilings      map[string]map[string]int64 // by namespace and limit
@@ -53,6 +54,8 @@ func ReadMetrics(text io.Reader) *Metrics {
 			m.free = s.value
 		case "reschedule_storage_reserve_bytes":
 			m.reserve = s.value
+		case "reschedule_deliveries_paused":
+			m.paused = s.value > 0
 		case "reschedule_storage_corrupt_total":
 			m.unreadable = int64(s.value)
 		case storedKeys, storedBytes, watchBytes, dueKeys, retryingKeys, keysInFlight, lettersInFlight, lettersPending:
@@ -178,7 +181,7 @@ func (f *Facts) Add(m *Metrics) {
 			s.limit(f.Source)
 		}
 	}
-	f.Unreadable = m.unreadable
+	f.Unreadable, f.Paused = m.unreadable, m.paused
 	// A namespace that holds little may use a part of what is kept back.
 	spared := counted && float64(namespaceLimits.Bytes) <= m.reserve/64 && m.free >= m.reserve/2
 	f.StorageFull = m.reserve > 0 && m.free < m.reserve && !spared

@@ -11,6 +11,7 @@ go_goroutines 12
 reschedule_storage_free_bytes{otel_scope_name="a"} 3e+07
 reschedule_storage_reserve_bytes 1e+07
 reschedule_storage_corrupt_total 2
+reschedule_deliveries_paused{otel_scope_name="a"} 1
 reschedule_source_suspended{kn_source_name="a",kn_source_namespace="ops"} 1
 reschedule_limit{kn_source_name="a",kn_source_namespace="ops",limit="limits.maxPending"} 3
 reschedule_stored_bytes{kn_source_name="a",kn_source_namespace="ops"} 1.9e+07
@@ -26,7 +27,7 @@ func TestMetrics_OfEachSource(t *testing.T) {
 	m := ReadMetrics(strings.NewReader(metrics))
 	a := Facts{Namespace: "ops", Name: "a"}
 	a.Add(m)
-	if !a.Source.Suspended || a.Source.MaxPending != 3 || a.StoredBytes != 1.9e7 || a.QuotaRefused["limits.maxPending"] != 4 || !a.NamespaceFull || a.StorageFull || a.Unreadable != 2 || a.Unmeasured != "" {
+	if !a.Source.Suspended || a.Source.MaxPending != 3 || a.StoredBytes != 1.9e7 || a.QuotaRefused["limits.maxPending"] != 4 || !a.NamespaceFull || a.StorageFull || a.Unreadable != 2 || !a.Paused || a.Unmeasured != "" {
 		t.Errorf("%+v, %+v", a, a.Source)
 	}
 	shop := Facts{Namespace: "shop", Name: "a"}

@@ -219,6 +219,9 @@ func (f *Facts) whole() *answer {
 	a, c := new(answer), f.Counts
 	f.counts(a)
 	f.lost(a)
+	if paused := f.paused(a, "Source "+f.Name+" delivers nothing"); paused != nil {
+		return paused
+	}
 	if r := f.Record; r != nil && r.LastFailure != nil {
 		a.add("key in trouble", r.Key).add("attempts", fmt.Sprint(r.Tries)).time("next attempt", f.Now, r.NextAttemptAt)
 		a.failure(f, r.LastFailure)
@@ -291,6 +294,14 @@ func (f *Facts) hangs(a *answer) *answer {
 		return nil
 	}
 	return slow
+}
+
+// paused: does no delivery start? What says what is not delivered.
+func (f *Facts) paused(a *answer, what string) *answer {
+	if !f.Paused {
+		return nil
+	}
+	return a.say(StorageFull, false, "%s because the adapter's disk is full: it has no space for the outcome of a delivery.", what)
 }
 
 // full: are changes refused because there is no space?
