@@ -42,8 +42,8 @@ type Schedule struct {
 	State  State  `json:"state"`
 	// DueAt is when it is due; retries do not move it.
 	DueAt time.Time `json:"dueAt"`
-	// PreviousDueAt, in the answer to a request, is when the occurrence was due that
-	// waited before; zero if there was none.
+	// PreviousDueAt is when it was due before its time was last changed or confirmed; zero
+	// of a new occurrence.
 	PreviousDueAt time.Time `json:"previousDueAt,omitzero"`
 	// ScheduledAt is when the newest change was accepted.
 	ScheduledAt time.Time `json:"scheduledAt"`

@@ -78,7 +78,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	filled(t, *schedule.Event, "Base64")
 	filled(t, counts)
 	answered := schedule
-	answered.Result, answered.PreviousDueAt = "", time.Time{}
+	answered.Result = ""
 	binary := sdk.Event{DataContentType: "x/y", Data: []byte{0xff}}
 
 	for _, c := range []struct {

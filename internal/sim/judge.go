@@ -46,7 +46,7 @@ type mark struct {
 type occurrence struct {
 	rev, occ *mark
 
-	scheduledAt, dueAt, retryAt, expiresAt time.Time
+	scheduledAt, dueAt, previousDueAt, retryAt, expiresAt time.Time
 	// olderAt is the due time of an older occurrence in delivery, if this one is an
 	// event that came in behind it.
 	olderAt time.Time

@@ -18,7 +18,6 @@ type answer struct {
 	result   schedule.Result
 	key      *key
 	newest   *occurrence // after the request
-	previous time.Time
 	inFlight bool
 	now      time.Time
 }
@@ -51,7 +50,6 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		policy = schedule.Replace
 	}
 	if waiting != nil {
-		a.previous = waiting.dueAt
 		switch policy {
 		case schedule.Fail:
 			return answer{code: schedule.CodeExists}
@@ -83,6 +81,9 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	}
 	asked := now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*random)), schedule.MaxDuration))
 	n.dueAt = asked
+	if waiting != nil {
+		n.previousDueAt = waiting.dueAt
+	}
 	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
 		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
@@ -265,7 +266,7 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	}
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
-		n.dueAt, n.retryAt, n.rev = v.asked, time.Time{}, j.mark()
+		n.previousDueAt, n.dueAt, n.retryAt, n.rev = n.dueAt, v.asked, time.Time{}, j.mark()
 	case !v.settled && !v.gaveUp && !d.of.expired(v.retry) && v.retry.Before(n.at()):
 		n.dueAt, n.retryAt = d.of.dueAt, v.retry
 	}

@@ -173,11 +173,18 @@ func TestPolicy_DecidesAboutAWaitingKey(t *testing.T) {
 			problem(t, r, http.StatusConflict, "already_exists")
 		} else {
 			var w harness.Schedule
-			if r.Into(t, &w); r.Status != http.StatusOK || w.Result != c.result || !w.PreviousDueAt.Equal(v.DueAt) {
+			previous := v.DueAt
+			if c.result == "kept" { // nothing changed
+				previous = time.Time{}
+			}
+			if r.Into(t, &w); r.Status != http.StatusOK || w.Result != c.result || !w.PreviousDueAt.Equal(previous) {
 				t.Errorf("%s to %s: %d %s", c.policy, c.at, r.Status, r.Body)
 			}
 		}
 		g := plain.get(t, key)
+		if g.PreviousDueAt.IsZero() != (c.event == "old") || !g.PreviousDueAt.IsZero() && !g.PreviousDueAt.Equal(v.DueAt) {
+			t.Errorf("%s to %s: GET shows previousDueAt %s, want none or %s", c.policy, c.at, g.PreviousDueAt, v.DueAt)
+		}
 		if g.DueAt.Format(time.RFC3339) != c.due || g.Event["type"] != c.event {
 			t.Errorf("%s to %s: due at %s with %v", c.policy, c.at, g.DueAt, g.Event)
 		}

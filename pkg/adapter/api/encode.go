@@ -97,7 +97,7 @@ func appendScheduled(b []byte, s *queue.Scheduled, status int) []byte {
 	b = append(b, `,"result":"`...)
 	b = append(b, s.Result...)
 	b = append(b, '"')
-	b = appendState(b, &s.View, s.PreviousDueAt)
+	b = appendState(b, &s.View)
 	return appendShown(b, s.View.Event)
 }
 
@@ -107,7 +107,7 @@ func appendView(b []byte, v *schedule.View) []byte {
 	b = appendString(b, v.Key)
 	b = append(b, `,"revision":`...)
 	b = strconv.AppendUint(b, v.Revision, 10)
-	b = appendState(b, v, time.Time{})
+	b = appendState(b, v)
 	b = append(b, `,"tries":`...)
 	b = strconv.AppendUint(b, uint64(v.Attempts()), 10)
 	if v.Retrying() {
@@ -123,14 +123,14 @@ func appendView(b []byte, v *schedule.View) []byte {
 }
 
 // appendState writes the members from state on, without the event.
-func appendState(b []byte, v *schedule.View, previousDueAt time.Time) []byte {
+func appendState(b []byte, v *schedule.View) []byte {
 	b = append(b, `,"state":"`...)
 	b = append(b, v.State...)
 	b = append(b, `","dueAt":`...)
 	b = appendTime(b, v.DueAt)
-	if !previousDueAt.IsZero() {
+	if !v.PreviousDueAt.IsZero() {
 		b = append(b, `,"previousDueAt":`...)
-		b = appendTime(b, previousDueAt)
+		b = appendTime(b, v.PreviousDueAt)
 	}
 	b = append(b, `,"scheduledAt":`...)
 	b = appendTime(b, v.ScheduledAt)

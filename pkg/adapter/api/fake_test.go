@@ -78,9 +78,6 @@ func (f *fake) schedule(key string, r *schedule.Request) (s queue.Scheduled, err
 		return s, err
 	}
 	s.Result, s.View = c.Result, schedule.NewView(key, c.Entry, f.inFlight[key], false, now)
-	if cur != nil && !f.inFlight[key] {
-		s.PreviousDueAt = cur.DueAt
-	}
 	f.entries[key] = c.Entry
 	return s, nil
 }

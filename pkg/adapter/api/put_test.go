@@ -256,9 +256,12 @@ func TestPut_AnswerFollowsTheContract(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = e.do("GET", base+"/schedules/GitRepo%2Fteam-a%2Fsite", "")
-	want = `{"key":"GitRepo/team-a/site","revision":102,"state":"due","dueAt":"2026-11-21T09:00:00Z",` +
+	want = `{"key":"GitRepo/team-a/site","revision":102,"state":"due","dueAt":"2026-11-21T09:00:00Z","previousDueAt":"2026-11-21T09:05:00.5Z",` +
 		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,"tries":0,` + event + "}\n"
 	if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("ETag") != `"102"` {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if got := e.do("GET", base+"/schedules", "").Body.String(); !strings.Contains(got, strings.TrimSpace(want)) {
+		t.Errorf("the list has %s, not %s", got, want)
 	}
 }

@@ -37,10 +37,7 @@ func fitPage(items []Item) bool {
 type Scheduled struct {
 	Result schedule.Result
 	View   schedule.View // the key after the change
-	// PreviousDueAt is the due time of the occurrence that waited before; zero
-	// if none did.
-	PreviousDueAt time.Time
-	Err           *schedule.Error
+	Err    *schedule.Error
 }
 
 // ClaimMemory reserves memory for a call that has to read large entries. The call
@@ -276,9 +273,6 @@ func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settin
 	c, err := r.Apply(schedule.Inputs{Key: k.key, Source: settings, Revision: revision, Now: now, Random: s.q.cfg.Random()}, k.current, k.own)
 	if err != nil {
 		return err
-	}
-	if k.current != nil && !k.own {
-		out.PreviousDueAt = k.current.DueAt
 	}
 	out.Result = c.Result
 	out.View = schedule.NewView(k.key, c.Entry, k.flight != nil, false, now)

@@ -208,7 +208,7 @@ func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 		if v, ok, _ := s.Get("a"); !ok || !v.DueAt.Equal(time.Now().Add(time.Hour)) || v.Revision != out[1].View.Revision {
 			t.Errorf("%+v", v)
 		}
-		if out[1].View.Revision <= out[0].View.Revision || !out[1].PreviousDueAt.Equal(out[0].View.DueAt) {
+		if out[1].View.Revision <= out[0].View.Revision || !out[1].View.PreviousDueAt.Equal(out[0].View.DueAt) {
 			t.Errorf("%+v %+v", out[0], out[1])
 		}
 		if c, _ := s.Counts(); c.Pending != 2 {

@@ -162,6 +162,13 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 				if !c.Entry.RetryAt.Equal(want) {
 					t.Errorf("retry %v, want %v", c.Entry.RetryAt, want)
 				}
+				previous := time.Time{} // only an occurrence that waited has one
+				if tc.result == Replaced || tc.result == Merged {
+					previous = tc.cur.DueAt
+				}
+				if !c.Entry.PreviousDueAt.Equal(previous) {
+					t.Errorf("previously due %v, want %v", c.Entry.PreviousDueAt, previous)
+				}
 				if tc.result == Kept {
 					if c.Entry != tc.cur || c.Supersedes || c.NewObject {
 						t.Errorf("kept, but something changed: %+v", c)
@@ -172,6 +179,47 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 					t.Errorf("revision %d of %v, want 9 of %v", c.Entry.Revision, c.Entry.ScheduledAt, t0)
 				}
 			})
+		}
+	}
+}
+
+// What was due before stays known: a run and another object move a waiting occurrence as a PUT does, a retry and a
+// restart are no changes, and a new occurrence has no time before.
+func TestPreviousDueAt_LastsUntilTheNextChange(t *testing.T) {
+	t.Parallel()
+	before := t0.Add(-2 * time.Minute)
+	flying, newer := flyingKey, newerEvent
+	flying.PreviousDueAt, newer.PreviousDueAt = before, before
+	waiting := waitingKey
+	waiting.UID = "old"
+	run, another := RunNow(Conditions{}), put(soon, Keep)
+	another.UID = "new"
+	finish := func(cur *Entry, f Flight, o Outcome) *Entry {
+		src := &Spec{MaxInterval: time.Hour, Delivery: Delivery{BackoffDelay: time.Second}}
+		return f.Finish(inputs(src), cur, o).Next
+	}
+	restarted, _ := newer.Recover()
+	soonAgain := Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: soon}}
+	for name, tc := range map[string]struct {
+		e    *Entry
+		want time.Time
+	}{
+		"a run":                         {apply(t, &run, &waiting, false, &Spec{}).Entry, waiting.DueAt},
+		"a run of what is in flight":    {apply(t, &run, &flying, true, &Spec{}).Entry, time.Time{}},
+		"another object":                {apply(t, another, &waiting, false, &Spec{}).Entry, waiting.DueAt},
+		"kept":                          {apply(t, put(soon, Keep), &newer, false, &Spec{}).Entry, before},
+		"a retry":                       {finish(&flying, Flight{Entry: &flying, Own: true}, Outcome{Kind: Failed}), before},
+		"a retry that an event awaits":  {finish(&newer, Flight{Entry: &flying}, Outcome{Kind: Failed}), before},
+		"a restart":                     {restarted, before},
+		"maxInterval":                   {finish(&flying, Flight{Entry: &flying, Own: true}, Outcome{Kind: Succeeded}), time.Time{}},
+		"Reschedule-After":              {finish(&flying, Flight{Entry: &flying, Own: true}, soonAgain), time.Time{}},
+		"Reschedule-After, sooner":      {finish(&newer, Flight{Entry: &flying}, soonAgain), newer.DueAt},
+		"a success before what waits":   {finish(&newer, Flight{Entry: &flying}, Outcome{Kind: Succeeded}), before},
+		"a dead letter that is kept":    {flying.keep(inputs(&Spec{}), Failure{}), time.Time{}},
+		"a dead letter to be delivered": {flying.deadLetter(inputs(&Spec{}), Failure{}), time.Time{}},
+	} {
+		if !tc.e.PreviousDueAt.Equal(tc.want) {
+			t.Errorf("%s: previously due %v, want %v", name, tc.e.PreviousDueAt, tc.want)
 		}
 	}
 }
@@ -253,6 +301,9 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		c := apply(t, put(soon, Replace), &full, own, &Spec{})
 		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), Event: older}
+		if !own {
+			want.PreviousDueAt = full.DueAt
+		}
 		if diff := cmp.Diff(want, c.Entry); diff != "" {
 			t.Errorf("own %v:\n%s", own, diff)
 		}
@@ -264,7 +315,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	}
 	c := apply(t, &everything, &full, false, &Spec{})
 	want := &Entry{
-		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Event: newer, MaxInterval: &minute,
+		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute,
 		ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other", TraceParent: "p", TraceState: "s",
 	}
 	if diff := cmp.Diff(want, c.Entry); diff != "" {
@@ -283,7 +334,7 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 		for _, delay := range []time.Duration{soon, late} {
 			c := apply(t, put(delay, p), &full, false, &Spec{})
 			got := *c.Entry
-			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.Attempt = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, full.Attempt
+			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.PreviousDueAt, got.Attempt = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, time.Time{}, full.Attempt
 			if diff := cmp.Diff(full, got); diff != "" {
 				t.Errorf("%s in %v:\n%s", p, delay, diff)
 			}

@@ -17,8 +17,12 @@ type Entry struct {
 
 	ScheduledAt time.Time // when the newest change was accepted
 	DueAt       time.Time // retries do not move it
-	RetryAt     time.Time // set between two attempts: when the next one starts
-	ExpiresAt   time.Time // not delivered from then on
+	// PreviousDueAt is when the occurrence was due that a request found waiting, or this one
+	// before an answer of the sink brought it forward. A new occurrence has none.
+	PreviousDueAt time.Time
+
+	RetryAt   time.Time // set between two attempts: when the next one starts
+	ExpiresAt time.Time // not delivered from then on
 	// UnfinishedAt is the due time of an older occurrence that was in delivery when
 	// an event was accepted. If the process ends before the outcome is known, the key
 	// is due at that time, because an event never cancels. After such a restart it is

@@ -35,6 +35,9 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 		if tc.again != 0 {
 			want.UnfinishedAt = t0.Add(tc.again)
 		}
+		if !tc.own {
+			want.PreviousDueAt = cur.DueAt
+		}
 		if tc.expires {
 			want.ExpiresAt = cur.ExpiresAt
 		}

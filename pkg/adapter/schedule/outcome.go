@@ -186,7 +186,8 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
 		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
-			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, in.Revision, true
+			n.PreviousDueAt, n.DueAt, n.RetryAt = n.DueAt, at, time.Time{}
+			n.Revision, changed = in.Revision, true
 		}
 	}
 	return &n, changed

@@ -159,6 +159,9 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 		}
 	}
 	e.DueAt = at
+	if waiting {
+		e.PreviousDueAt = cur.DueAt
+	}
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
 	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)

@@ -96,7 +96,7 @@ func TestEntrySize_CountsWhatCallersChoose(t *testing.T) {
 		"a long id and trace state": {func(e *Entry) { e.Event, e.TraceState = &Event{ID: text}, text }, 36 + 36},
 		"what comes and goes": {func(e *Entry) {
 			e.Event, e.TraceParent, e.TraceState = &Event{ID: text[:64]}, text[:55], text[:64]
-			e.Attempt, e.Tries, e.Occurrence, e.RetryAt, e.UnfinishedAt = 9, 9, 1<<60, now, now
+			e.Attempt, e.Tries, e.Occurrence, e.RetryAt, e.UnfinishedAt, e.PreviousDueAt = 9, 9, 1<<60, now, now, now
 		}, 0},
 	} {
 		e := *e

@@ -72,6 +72,9 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if fields&hasLastFailure != 0 {
 		e.LastFailure = &schedule.LastFailure{At: d.instant(), Code: int(d.varint()), Data: d.bytes()}
 	}
+	if fields&hasPreviousDueAt != 0 {
+		e.PreviousDueAt = d.instant()
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}

@@ -60,6 +60,7 @@
 //	| attempt, tries, uvarint | maxInterval, varint
 //	| uid, reason, traceparent, tracestate, each uvarint length and bytes
 //	| event: size of the body, uvarint, id | dead letter | last failure: 8 bytes, code, data
+//	| previousDueAt, 8 bytes
 //
 //	body of an event, in e/: field bits | source | time (seconds, nanoseconds, offset)
 //	| type, subject, datacontenttype, dataschema

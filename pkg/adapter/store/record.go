@@ -16,24 +16,25 @@ const recordVersion = 2
 
 // The fields of a record that are there, in the order in which they follow.
 const (
-	hasOccurrence   = 1 << iota // else it is the revision
-	hasScheduledAt              //
-	hasDueAt                    //
-	hasRetryAt                  //
-	hasExpiresAt                //
-	hasUnfinishedAt             //
-	hasAttempt                  //
-	hasTries                    //
-	hasMaxInterval              //
-	hasUID                      //
-	hasReason                   //
-	hasTraceParent              //
-	hasTraceState               //
-	hasEvent                    // in a row of its own; only its ID and its size are here
-	hasEventID                  //
-	hasDeadLetter               //
-	hasLastFailure              //
-	knownFields     = 1<<iota - 1
+	hasOccurrence    = 1 << iota // else it is the revision
+	hasScheduledAt               //
+	hasDueAt                     //
+	hasRetryAt                   //
+	hasExpiresAt                 //
+	hasUnfinishedAt              //
+	hasAttempt                   //
+	hasTries                     //
+	hasMaxInterval               //
+	hasUID                       //
+	hasReason                    //
+	hasTraceParent               //
+	hasTraceState                //
+	hasEvent                     // in a row of its own; only its ID and its size are here
+	hasEventID                   //
+	hasDeadLetter                //
+	hasLastFailure               //
+	hasPreviousDueAt             //
+	knownFields      = 1<<iota - 1
 )
 
 // The fields of an event, in the order in which they follow.
@@ -83,6 +84,7 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	set(e.Event != nil && e.Event.ID != "", hasEventID)
 	set(e.DeadLetter != nil, hasDeadLetter)
 	set(e.LastFailure != nil, hasLastFailure)
+	set(!e.PreviousDueAt.IsZero(), hasPreviousDueAt)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -120,6 +122,9 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	if f := e.LastFailure; f != nil {
 		dst = binary.AppendVarint(appendInstant(dst, f.At), int64(f.Code))
 		dst = append(binary.AppendUvarint(dst, uint64(len(f.Data))), f.Data...)
+	}
+	if !e.PreviousDueAt.IsZero() {
+		dst = appendInstant(dst, e.PreviousDueAt)
 	}
 	return dst
 }

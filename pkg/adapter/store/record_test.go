@@ -47,6 +47,7 @@ func goldenEntries() map[string]*schedule.Entry {
 			Revision: 9, Occurrence: 8, ScheduledAt: golden, DueAt: golden, RetryAt: golden.Add(time.Minute), Attempt: 1, Tries: 1,
 			LastFailure: &schedule.LastFailure{At: golden.Add(time.Second), Code: 503, Data: []byte("down")},
 		},
+		"moved": {Revision: 2, Occurrence: 2, ScheduledAt: golden, DueAt: golden.Add(time.Hour), PreviousDueAt: golden.Add(time.Minute)},
 		"kept": {
 			Revision: 9, Occurrence: 9, ScheduledAt: golden, DueAt: golden.Add(150 * 365 * 24 * time.Hour), ExpiresAt: golden.Add(168 * time.Hour),
 			DeadLetter: &schedule.DeadLetter{Key: "GitRepo/a/b", Due: golden, ID: "id-8", Attempt: 20, Tries: 21, Revision: 8,
@@ -151,7 +152,7 @@ func TestRecord_InvalidIsRefused(t *testing.T) {
 		{"empty", "ends too soon", nil},
 		{"of the next version", "its version is 3, this program reads 2", future},
 		{"with something behind it", "something follows", append(bytes.Clone(good), 0)},
-		{"with a field of the future", "does not know", []byte{recordVersion, 0x80, 0x80, 0x08, 0}},
+		{"with a field of the future", "does not know", []byte{recordVersion, 0x80, 0x80, 0x10, 0}},
 	} {
 		if _, err := decodeRecord(test.record); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.name, err)

@@ -68,6 +68,7 @@ func (h *History) Changes() []store.Change {
 			h.maybe(&c.New.RetryAt)
 			h.maybe(&c.New.ExpiresAt)
 			h.maybe(&c.New.UnfinishedAt)
+			h.maybe(&c.New.PreviousDueAt)
 			if h.IntN(2) == 0 {
 				c.New.Event = &schedule.Event{Data: make([]byte, h.IntN(cmp.Or(h.MaxData, 300)))}
 			}

@@ -11,7 +11,7 @@ import java.time.Instant;
  * @param result the result of the request that this answers, else null
  * @param state the state
  * @param dueAt when it is due; retries do not move it
- * @param previousDueAt in the answer to a request, when the occurrence was due that waited before; else null
+ * @param previousDueAt when it was due before its time was last changed or confirmed; null of a new occurrence
  * @param scheduledAt when the newest change was accepted
  * @param attempt how many runs in a row failed
  * @param nextAttemptAt when the next attempt begins; null unless the key is between two attempts
