@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -116,6 +119,61 @@ func TestParse_Group(t *testing.T) {
 		all, err := Parse("x", []byte(text), nil)
 		if err != nil || len(all) != 1 || all[0].Group != want {
 			t.Errorf("%q: %v, %v", annotation, all, err)
+		}
+	}
+}
+
+// The files are broken for a while: each reload meanwhile changes nothing and says which file it is, and the first one
+// with the right file is followed, whichever file it was.
+func TestHeals_FilesBrokenForAWhile(t *testing.T) {
+	t.Parallel()
+	right := map[string]string{"sources.yaml": fileOf("a"), "ceilings.yaml": "max-pending: 50\n", "tokens": "right\n"}
+	for _, broken := range []string{"sources.yaml", "ceilings.yaml", "tokens"} {
+		dir := t.TempDir()
+		write := func(file, text string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for file, text := range right {
+			write(file, text)
+		}
+		var log strings.Builder
+		f := NewFile(FileConfig{Sources: filepath.Join(dir, "sources.yaml"), Ceilings: filepath.Join(dir, "ceilings.yaml"), Tokens: filepath.Join(dir, "tokens"),
+			Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if _, err := f.Connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Sources()
+		admitted := func() bool {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.Header.Set("Authorization", "Bearer right")
+			_, err := f.Guard().Admit(r, access.Request{})
+			return err == nil
+		}
+		reload := func() (calls []string, failed bool) {
+			log.Reset()
+			r := &fakeRegistry{}
+			f.reload(t.Context(), r)
+			if !admitted() {
+				t.Errorf("%s: the token is not admitted any more", broken)
+			}
+			return r.calls, strings.Contains(log.String(), "not everything was reloaded") && strings.Contains(log.String(), broken)
+		}
+		for _, breaks := range []func(){
+			func() { write(broken, "\x00 : [") },
+			func() { write(broken, "a: {") },
+			func() { _ = os.Remove(filepath.Join(dir, broken)) },
+		} {
+			breaks()
+			if calls, failed := reload(); !failed || len(calls) > 0 && broken != "tokens" {
+				t.Errorf("%s: calls %v, log %s", broken, calls, log.String())
+			}
+		}
+		write(broken, right[broken])
+		if calls, failed := reload(); failed || !slices.Equal(calls, []string{"set ns/a"}) {
+			t.Errorf("%s is right again: calls %v, log %s", broken, calls, log.String())
 		}
 	}
 }
