@@ -277,9 +277,13 @@ func (f *fullFile) Write(p []byte) (int, error) {
 	if f.fs.table(f.name) {
 		runtime.Gosched()
 	}
+	written := func() {}
+	if f.synced != nil {
+		written = f.fs.synced.writing(f.synced, p)
+	}
 	n, err := f.write(p, func(done int) (int, error) { return f.File.Write(p[done:]) })
-	if f.synced != nil && err == nil {
-		f.fs.synced.wrote(f.synced, p)
+	if err == nil {
+		written()
 	}
 	return n, err
 }

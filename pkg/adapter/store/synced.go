@@ -150,12 +150,18 @@ func (s *synced) created(name string) *syncedFile {
 	return f
 }
 
-// wrote adds bytes that were written behind the others.
-func (s *synced) wrote(f *syncedFile, p []byte) {
+// writing returns what to call once p was written behind the others. It must be called before: the engine's
+// file systems of tests change p.
+func (s *synced) writing(f *syncedFile, p []byte) (done func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	f.written += int64(len(p))
-	f.crc = crc32.Update(f.crc, castagnoli, p)
+	crc := crc32.Update(f.crc, castagnoli, p)
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f.written += int64(len(p))
+		f.crc = crc
+	}
 }
 
 // syncing returns what to call after an fsync that begins now.
