@@ -44,8 +44,7 @@ func (c *trustedClients) of(lists bool) *http.Client {
 
 // failed notes the error of a call.
 func (c *trustedClients) failed(err error) {
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
 		c.mu.Lock()
 		c.doubted = true
 		c.mu.Unlock()

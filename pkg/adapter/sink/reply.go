@@ -57,7 +57,7 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 		s.warn(a, fmt.Errorf("%w, so the old event stays", err))
 	}
 	if again == nil || event == nil || err != nil {
-		return again, nil
+		return again, nil //nolint:nilerr // the warning has the error
 	}
 	again.Reply = event
 	event.ID, event.Time = "", (&schedule.Event{}).Time

@@ -214,9 +214,9 @@ func (db *DB) addEvent(b *pebble.Batch, s *scratch, c *Change) (err error) {
 }
 
 // keeps reports that the row of the old event is right for the new one too. Most often it is
-// the same event, or one that has lost its ID.
+// the same event, or one that has lost its ID. The zone of the time counts.
 func keeps(old, event *schedule.Event) bool {
-	return old == event || event.Omitted || old.Time == event.Time && old.SameBody(event) //nolint:staticcheck // the zone counts
+	return old == event || event.Omitted || old.Time == event.Time && old.SameBody(event)
 }
 
 func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([]delta, error) {

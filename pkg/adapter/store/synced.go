@@ -174,7 +174,7 @@ func (s *synced) syncing(f *syncedFile) (done func()) {
 		defer s.mu.Unlock()
 		if size > f.size {
 			f.size, f.sum = size, sum
-			s.write()
+			_ = s.write() // what it lacks is not checked
 		}
 	}
 }
@@ -193,7 +193,7 @@ func (s *synced) naming() (done func()) {
 			f.named = true
 		}
 		if changed {
-			s.write()
+			_ = s.write() // as above
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestManifest_DamageRefusesTheStart(t *testing.T) {
 		"a cut":         func(fs vfs.FS, at int64) { cut(t, fs, name, at) },
 	}
 	for what, damage := range damages {
-		for at := int64(0); at < size; at++ {
+		for at := range size {
 			if what == "zeros" && at == size-1 {
 				continue // it may be a zero
 			}

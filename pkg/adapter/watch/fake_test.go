@@ -181,6 +181,12 @@ func (s *server) set(f func()) {
 	f()
 }
 
+// listed is how many lists there were.
+func (s *server) listed() (n int) {
+	s.set(func() { n = s.lists })
+	return n
+}
+
 var errDown = errors.New("connection refused")
 
 func (s *server) check(verb string, a objects.Account, q objects.Query) error {

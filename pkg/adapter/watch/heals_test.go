@@ -2,6 +2,7 @@ package watch
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,14 +16,7 @@ func TestHeals_APIServerBrokenForAMinute(t *testing.T) {
 	refuse := func(verbs ...string) func(w *world) {
 		return func(w *world) {
 			w.api.set(func() {
-				w.api.forbids = func(verb string, _ objects.Query) bool {
-					for _, v := range verbs {
-						if v == verb {
-							return true
-						}
-					}
-					return false
-				}
+				w.api.forbids = func(verb string, _ objects.Query) bool { return slices.Contains(verbs, verb) }
 			})
 			w.api.cut()
 		}

@@ -39,7 +39,7 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 						w.api.put("Namespace", "ops", true, team("a"))
 						if watched {
 							w.start()
-							w.s.delivers = true
+							w.deliver()
 							w.settle(time.Minute)
 						}
 						for _, name := range []string{"a", "b", "c"} {
@@ -51,7 +51,7 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 						}
 						if !watched {
 							w.start()
-							w.s.delivers = true
+							w.deliver()
 						}
 						w.want("the others", time.Minute, "dev.reschedule.due of-a", "dev.reschedule.due of-c")
 						w.api.put("Website", "ops/c", true)
@@ -59,15 +59,15 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 						if s := w.status(); s.Reason != schedule.WatchQuotaExceeded || !contains(s.Message, "ops/b, which maps to 9 keys") {
 							t.Errorf("status %+v", s)
 						}
-						lists := w.api.lists
+						lists := w.api.listed()
 						w.want("it does not fit for hours", 6*time.Hour)
-						if n := w.api.lists - lists; n < 60 || n > 200 {
+						if n := w.api.listed() - lists; n < 60 || n > 200 {
 							t.Errorf("%d lists in 6 hours", n)
 						}
 						if crash {
 							w.lose(0, nil)
 							w.start()
-							w.s.delivers = true
+							w.deliver()
 							w.want("after a crash", time.Minute)
 						}
 						w.change(func(src *schedule.Spec) { src.MaxPending = 100 })

@@ -458,7 +458,7 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 	}
 	s.version = seen
 	if time.Since(s.kept) < versionGap || s.owed.err != nil {
-		return nil
+		return nil //nolint:nilerr // the version is kept once nothing is owed
 	}
 	s.kept = time.Now()
 	w := s.row(seen)

@@ -249,6 +249,13 @@ func (w *world) lose(percent int, r *rand.Rand) {
 	w.fs = fs
 }
 
+// deliver makes what is scheduled be delivered at once.
+func (w *world) deliver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.s.delivers = true
+}
+
 // settle lets time pass, and returns what was scheduled meanwhile.
 func (w *world) settle(d time.Duration) []wake {
 	time.Sleep(d)
