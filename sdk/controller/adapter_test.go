@@ -333,14 +333,14 @@ func mortalOperator(dir, at string) error {
 }
 
 // TestAdapter_KilledOperatorLosesNothing kills the operator again and again. Every
-// object reaches its goal, and then nothing is left.
+// object reaches its goal, and then nothing is left. A back-off doubles whatever its delay is, so backoffMax bounds it.
 func TestAdapter_KilledOperatorLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := listen(t)
 	at := l.Addr().String()
 	l.Close()
-	address := adapter(t, map[string]string{"mortal": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.01S, backoffPolicy: linear}%s\n", at, canonical)})
+	address := adapter(t, map[string]string{"mortal": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.01S, backoffPolicy: linear, backoffMax: PT1S}%s\n", at, canonical)})
 	c, err := sdk.New(address + "mortal")
 	if err != nil {
 		t.Fatal(err)

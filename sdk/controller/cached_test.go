@@ -34,7 +34,13 @@ type cachedConfigs struct {
 func startCached(t *testing.T, options cache.Options) *cachedConfigs {
 	t.Helper()
 	c := &cachedConfigs{live: fake.NewClientBuilder().Build()}
-	c.cache = laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().Build(), make(chan struct{}), &sync.Once{}}
+	informers := &informertest.FakeInformers{Scheme: scheme.Scheme}
+	for _, watched := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} { // it has no lock for two that are made at once
+		if _, err := informers.GetInformer(t.Context(), watched); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.cache = laggingCache{informers, fake.NewClientBuilder().Build(), make(chan struct{}), &sync.Once{}}
 	o := cluster()
 	o.Cache = options
 	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return c.cache, nil }

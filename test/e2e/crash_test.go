@@ -20,7 +20,7 @@ import (
 
 // Nothing acknowledged is lost when a node, a pod or a disk goes.
 func disruptionLosesNothing(t *testing.T, turn func()) {
-	const delivery = "delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n"
+	const delivery = "delivery: {backoffDelay: PT0.5S, backoffPolicy: linear, backoffMax: PT5S}\n"
 	n := newNamespace(t, "crash")
 	n.deploy("operator", 2, streamRules...)
 	n.serve("ksvc", nil, streamRules...)

@@ -22,7 +22,7 @@ func TestGroups_OwnersPodLost(t *testing.T) {
 	n.singleAgain()
 	n.deploy("operator", 2, streamRules...)
 	user := n.explainer()
-	spec := toService("operator") + "delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n"
+	spec := toService("operator") + "delivery: {backoffDelay: PT0.5S, backoffPolicy: linear, backoffMax: PT5S}\n"
 	old := n.source("old", spec)
 	eventually(t, patience, "one adapter becomes three", n.replicate())
 	growth := old.streamOf(1, "grow.")

@@ -350,7 +350,7 @@ func deliveriesBearTokens(t *testing.T, s *source) {
 func sinksAreToBeTrusted(t *testing.T, s *source) {
 	n := s.namespace
 	url, ca := secureSink(t, n, "untrusted")
-	spec := fmt.Sprintf("sink: {uri: %q}\ndelivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n", url+"/in")
+	spec := fmt.Sprintf("sink: {uri: %q}\ndelivery: {backoffDelay: PT0.5S, backoffPolicy: linear, backoffMax: PT5S}\n", url+"/in")
 	s = n.secureSource("untrusting", spec)
 	s.put("a", `{}`)
 	eventually(t, patience, "it has been tried in vain", func() error {

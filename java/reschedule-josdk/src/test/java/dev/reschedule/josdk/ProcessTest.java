@@ -63,7 +63,7 @@ class ProcessTest {
             apiVersion: sources.reschedule.dev/v1alpha1
             kind: RescheduleSource
             metadata: {name: test, namespace: ops}
-            spec: {sink: {uri: "http://127.0.0.1:%d/"}, delivery: {backoffDelay: PT0.2S, backoffPolicy: linear}}
+            spec: {sink: {uri: "http://127.0.0.1:%d/"}, delivery: {backoffDelay: PT0.2S, backoffPolicy: linear, backoffMax: PT2S}}
             """
                 .formatted(port),
             null);
