@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -25,8 +27,8 @@ type ballast struct {
 	size int64 // 0: there is none
 	log  *slog.Logger
 
-	mu    sync.Mutex
-	there bool
+	mu     sync.Mutex
+	failed bool // the last removal
 }
 
 func newBallast(o *Options, fs vfs.FS, u vfs.DiskUsage, log *slog.Logger) *ballast {
@@ -34,25 +36,36 @@ func newBallast(o *Options, fs vfs.FS, u vfs.DiskUsage, log *slog.Logger) *balla
 	if !o.ReadOnly && o.Reserve >= 0 {
 		b.size = int64(min(u.TotalBytes/16, maxBallast))
 	}
-	_, missing := fs.Stat(b.path)
-	b.there = missing == nil && b.size > 0
 	return b
+}
+
+// holds reports that the file is there, and takes up its space. A user may remove it, and a start that was cut off, or a
+// copy of the directory, leaves a file that takes up nothing.
+func (b *ballast) holds() bool {
+	info, err := b.fs.Stat(b.path)
+	if err != nil {
+		return false
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || s.Blocks*512 >= b.size // Linux counts in 512 bytes
 }
 
 // balance removes the ballast, or makes it, and returns what is free for others.
 func (b *ballast) balance(free, reserve int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.size == 0:
+	if b.size == 0 {
 		return free
-	case b.there && free < reserve/8:
+	}
+	holds := b.holds()
+	switch {
+	case holds && free < reserve/8:
 		b.remove()
 		return free
-	case !b.there && free-b.size >= reserve/2:
-		b.make()
+	case !holds && free-b.size >= reserve/2:
+		holds = b.make()
 	}
-	if b.there {
+	if holds {
 		return free
 	}
 	return free - b.size
@@ -62,31 +75,42 @@ func (b *ballast) balance(free, reserve int64) int64 {
 func (b *ballast) release() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.there && b.remove()
+	return b.size > 0 && b.remove()
 }
 
 func (b *ballast) remove() bool {
-	if err := b.fs.Remove(b.path); err != nil {
-		b.log.Error("store: the ballast cannot be removed", "file", b.path, "error", err)
+	err := b.fs.Remove(b.path)
+	if errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	b.there = false
+	if err != nil {
+		if !b.failed { // it is tried with each write
+			b.log.Error("store: the ballast cannot be removed", "file", b.path, "error", err)
+		}
+		b.failed = true
+		return false
+	}
+	b.failed = false
 	b.log.Warn("store: the disk is nearly full: the ballast was removed, for compactions and removals", "bytes", b.size)
 	return true
 }
 
 // make allocates the file. Where the file system cannot allocate space, there is no ballast.
-func (b *ballast) make() {
+func (b *ballast) make() bool {
 	f, err := b.fs.Create(b.path, vfs.WriteCategoryUnspecified)
 	if err == nil {
 		err = errors.Join(f.Preallocate(0, b.size), f.Close())
 	}
-	if b.there = err == nil; b.there {
-		return
+	if err == nil && !b.holds() {
+		err = errors.New("the file system does not take up the space of the file")
+	}
+	if err == nil {
+		return true
 	}
 	b.log.Info("store: there is no ballast", "error", err)
 	b.size = 0
 	if err := b.fs.Remove(b.path); err != nil {
 		b.log.Error("store: the ballast cannot be removed", "error", fmt.Errorf("%s: %w", b.path, err))
 	}
+	return false
 }

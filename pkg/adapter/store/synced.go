@@ -44,6 +44,7 @@ type synced struct {
 
 	mu       sync.Mutex
 	file     vfs.File // nil: nothing is written
+	stale    bool     // the file must be removed before a log or a manifest is
 	files    []*syncedFile
 	lines    []byte    // of the last write
 	durable  time.Time // the last fsync of file
@@ -198,10 +199,13 @@ func (s *synced) naming() (done func()) {
 	}
 }
 
-// forget removes a file's line, before the file is removed or gets another name.
+// forget removes a file's line, before the file is removed or gets another name. After an error the file must stay.
 func (s *synced) forget(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stale {
+		return s.remove()
+	}
 	i := slices.IndexFunc(s.files, func(f *syncedFile) bool { return f.name == s.fs.PathBase(name) })
 	if i < 0 {
 		return nil
@@ -219,9 +223,18 @@ func (s *synced) forget(name string) error {
 	if err == nil {
 		return nil
 	}
-	// Without the file nothing is checked, which is right too.
-	err = errors.Join(s.file.Close(), s.fs.Remove(s.path), syncDir(s.fs, s.dir))
+	_ = s.file.Close() // what it has does not count any more
 	s.file = nil
+	return s.remove()
+}
+
+// remove removes the file. Without it nothing is checked, which is right too.
+func (s *synced) remove() error {
+	err := s.fs.Remove(s.path)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = syncDir(s.fs, s.dir)
+	}
+	s.stale = err != nil
 	return err
 }
 

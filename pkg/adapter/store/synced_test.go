@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -314,5 +315,49 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 		if depth == 2 || r.IntN(10) == 0 {
 			crashes(t, r, image.fs, image.want, depth-1)
 		}
+	}
+}
+
+// A disk that is full for a moment, and allows neither to change nor to remove the file synced, leaves no line of a log
+// that is used again. The next start was refused as damaged, although nothing was.
+func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
+	t.Parallel()
+	full, mem := false, vfs.NewMem()
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full && op.Path == syncedName && (op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpRemove) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	s, err := openSynced(fs, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mem.Create(syncedName, vfs.WriteCategoryUnspecified); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.begin(); err != nil {
+		t.Fatal(err)
+	}
+	const name = "000001.log"
+	log := s.created(name)
+	s.writing(log, []byte("synced"))()
+	s.syncing(log)()
+	s.naming()()
+	full = true
+	for range 2 {
+		if err := s.forget(name); !IsFull(err) {
+			t.Fatalf("the line is forgotten on a full disk: %v", err)
+		}
+	}
+	full = false
+	if err := s.forget(name); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := readFile(mem, syncedName, syncedBytes); err == nil {
+		t.Errorf("the file has %q", data)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
 	}
 }
