@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,4 +164,78 @@ func TestStandby_DamagedEntryIsNotApplied(t *testing.T) {
 			t.Error(err, v.Applied())
 		}
 	})
+}
+
+// swallowing adds the n-th entry, loses the answer, and gives none for a minute.
+type swallowing struct {
+	replica.Log
+	n      int
+	silent time.Time
+}
+
+func (l *swallowing) Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (added bool, err error) {
+	if l.n--; l.n == 0 {
+		l.silent = time.Now().Add(time.Minute)
+	} else if time.Now().Before(l.silent) {
+		return false, errors.New("no answer")
+	}
+	if added, err = l.Log.Append(ctx, epoch, seq, data, wall); l.n == 0 {
+		return false, errors.New("no answer")
+	}
+	return added, err
+}
+
+// An owner that was cut off in the middle of a batch of several parts read on behind its own parts: it took its log for
+// damaged, and copied a whole view; or it joined its last part to what an earlier owner had left of a batch.
+func TestAppend_CutWithinABatch(t *testing.T) {
+	t.Parallel()
+	const batch = "1111111222222233333"
+	for name, test := range map[string]struct {
+		leftover bool
+		n        int
+		want     []string
+	}{
+		"the middle part has no answer": {false, 2, []string{"next"}},
+		"the last part has no answer":   {false, 3, []string{batch, "next"}},
+		"a batch was left before":       {true, 3, []string{batch, "next"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := memory()
+			small := func(c *replica.Config) { c.LimitEntries(12) }
+			if test.leftover {
+				owned(t, &refusing{Log: log.Member(), errs: []error{nil, replica.ErrFenced}}, func(tenure *replica.Tenure) {
+					if err := tenure.Append([]byte("AAAAAAABBBBBBBCCCCCCC")); !errors.Is(err, replica.ErrNotOwner) {
+						t.Errorf("%s: the earlier owner: %v", name, err)
+					}
+				}, small)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var applied []string
+			tenures := 0
+			cfg := replica.Config{
+				Member: "b", Members: []string{"a", "b", "c"}, Log: &swallowing{Log: log.Member(), n: test.n}, Silence: silence,
+				View: &view{disk: &disk{}, check: func(_ uint64, data string) { applied = append(applied, data) }},
+				Own: func(_ context.Context, tenure *replica.Tenure) {
+					if tenures++; tenures == 1 {
+						_ = tenure.Append([]byte(batch))
+						time.Sleep(2 * time.Minute)
+						return
+					}
+					if err := tenure.Append([]byte("next")); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+					cancel()
+				},
+				Copy: func(context.Context, bool) error {
+					cancel()
+					t.Errorf("%s: it copies a view", name)
+					return nil
+				},
+			}
+			small(&cfg)
+			if err := replica.New(cfg).Run(ctx); err != nil || !slices.Equal(applied, test.want) {
+				t.Errorf("%s: %v; it applied %q, want %q", name, err, applied, test.want)
+			}
+		})
+	}
 }

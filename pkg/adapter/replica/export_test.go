@@ -17,14 +17,12 @@ func (c *Config) BreakRelease() { c.testFaults.endsLate = true }
 // BreakParts makes one batch of the parts of two owners.
 func (c *Config) BreakParts() { c.testFaults.joins = true }
 
-// BreakHold does not keep the log for a member that takes a copy.
-func (c *Config) BreakHold() { c.testFaults.unheld = true }
-
 // LimitEntries makes entries smaller, so that small batches have many parts.
 func (c *Config) LimitEntries(n int) { c.testFaults.entry = n }
 
-// Batches returns the batches of all entries up to the last one.
-func Batches(entries map[uint64]string, last uint64) (all []string, err error) {
+// Batches returns the batches of all entries up to the last one, by their last parts.
+func Batches(entries map[uint64]string, last uint64) (map[uint64]string, error) {
+	all := map[uint64]string{}
 	var parts assembly
 	for seq := uint64(1); seq <= last; seq++ {
 		batch, whole, err := parts.add(&Entry{seq, []byte(entries[seq])})
@@ -32,7 +30,7 @@ func Batches(entries map[uint64]string, last uint64) (all []string, err error) {
 			return nil, err
 		}
 		if whole {
-			all = append(all, string(batch))
+			all[seq] = string(batch)
 		}
 	}
 	return all, nil

@@ -65,7 +65,6 @@ type testFaults struct {
 	markUnsaved bool    // marks without a flush
 	notHeld     bool    // the clock of the shard is the owner's wall clock
 	endsLate    bool    // the lease lasts until the release has an answer
-	unheld      bool    // the log is not kept for a member that takes a copy
 	joins       bool    // parts of batches of two owners become one batch
 	entry       int     // another size of entries, so that small batches have many parts
 }
@@ -81,7 +80,7 @@ type Group struct {
 	ended     chan struct{} // of the last Own; nil at first
 	copyPause time.Duration // after the last copy, if that failed
 	// tail is the number of the newest entry that was read, or appended by this member: the last one of the
-	// view, or a part behind it. The owner's appends use it and parts, else standBy alone.
+	// view, or a part behind it, which parts has. During a tenure the owner's appends use both, else standBy alone.
 	tail  atomic.Uint64
 	parts assembly
 

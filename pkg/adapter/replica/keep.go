@@ -187,9 +187,7 @@ func (g *Group) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !g.cfg.testFaults.unheld {
-		low = min(low, g.held(reports, marks))
-	}
+	low = min(low, g.held(reports, marks))
 	if low <= g.trimmed.Load() {
 		return nil
 	}

@@ -94,38 +94,31 @@ func (t *Tenure) Append(batch []byte) error {
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
 	g := t.g
-	for rest, kind := batch, byte(firstPart); ; kind = 0 {
+	for rest, kind := batch, byte(firstPart); kind&lastPart == 0; kind &^= firstPart {
 		part := rest[:min(len(rest), g.cfg.testFaults.entry-headBytes)]
 		if rest = rest[len(part):]; len(rest) == 0 {
 			kind |= lastPart
 		}
-		seq := g.tail.Load() + 1
-		entry := seal(seq, kind, part)
-		err := t.appendEntry(seq, entry)
+		entry := Entry{g.tail.Load() + 1, nil}
+		entry.Data = seal(entry.Seq, kind, part)
+		err := t.appendEntry(entry)
 		if kind&lastPart == 0 && errors.Is(err, ErrUnknown) {
 			return ErrNotOwner // without its last part the batch does not count
 		}
 		if err != nil {
 			return err
 		}
-		g.tail.Store(seq)
-		g.count(seq, len(entry))
-		if kind&lastPart == 0 {
-			continue
-		}
-		if err := g.cfg.View.Apply(seq, batch); err != nil {
-			err = fmt.Errorf("%w: %d: %w", errView, seq, err)
+		if err := g.apply(entry); err != nil {
 			t.fatal.Store(&err)
 			t.end(err)
 			return errors.Join(ErrUnknown, err)
 		}
-		g.note()
-		return nil
 	}
+	return nil
 }
 
 // appendEntry adds an entry to the log.
-func (t *Tenure) appendEntry(seq uint64, entry []byte) error {
+func (t *Tenure) appendEntry(e Entry) error {
 	if t.ended.Load() {
 		return ErrNotOwner
 	}
@@ -134,7 +127,7 @@ func (t *Tenure) appendEntry(seq uint64, entry []byte) error {
 	for begun := cfg.Clock(); ; {
 		sent := cfg.Clock()
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
-		added, err := cfg.Log.Append(ctx, t.epoch, seq, entry, t.Now())
+		added, err := cfg.Log.Append(ctx, t.epoch, e.Seq, e.Data, t.Now())
 		cancel()
 		switch {
 		case err == nil:
