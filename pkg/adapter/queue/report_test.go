@@ -287,3 +287,56 @@ func TestReport_CarriesTheState(t *testing.T) {
 		}
 	})
 }
+
+// The key of a deleted object came back with maxInterval for ever when a report found the deletion waiting:
+// of what waits a report reads no event, and so did not see that it ends the key.
+func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
+	t.Parallel()
+	caused := &schedule.Event{Type: schedule.DefaultEventType, Extensions: map[string]any{schedule.FinalAttribute: true, schedule.CauseAttribute: "a"}}
+	deleted := &schedule.Event{ID: "1", Source: "s", Type: "dev.knative.apiserver.ref.delete"}
+	change := &schedule.Event{ID: "2", Source: "s", Type: "dev.knative.apiserver.ref.update"}
+	for name, c := range map[string]struct {
+		events []*schedule.Event
+		others int // more keys in the same report
+		ends   bool
+	}{
+		"an owned object behind the owner":          {[]*schedule.Event{deleted, caused}, 0, true},
+		"two owned objects":                         {[]*schedule.Event{caused, caused}, 0, true},
+		"two owned objects in a report of two keys": {[]*schedule.Event{caused, caused}, 1, true},
+		"an owned object behind a schedule":         {[]*schedule.Event{change, caused}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, done := open(t, func(_ *Config, sp *schedule.Spec) { sp.MaxInterval = time.Hour })
+				defer done()
+				for _, e := range c.events {
+					r := after(time.Second)
+					r.Policy, r.Event, r.Ingested = schedule.Earliest, e, true
+					items := []Item{{"k", r}}
+					for range c.others {
+						items = append(items, Item{"other", sized(10)})
+					}
+					if err := s.Report(items, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(2 * time.Second)
+				for {
+					d, err := s.Take()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if d == nil {
+						break
+					}
+					if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, there, err := s.Get("k"); there == c.ends || err != nil {
+					t.Errorf("the key is there: %t, %v", there, err)
+				}
+			})
+		})
+	}
+}

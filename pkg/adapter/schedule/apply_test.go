@@ -421,11 +421,11 @@ func TestApply_FinalEventEndsNoSchedule(t *testing.T) {
 		r := event(0, Earliest)
 		r.Event = final
 		e := apply(t, r, c.cur, c.own, &Spec{}).Entry
-		if e.Event.ends() != c.ends || e.Event.Extensions[CauseAttribute] != "a" {
+		if e.Event.Ends() != c.ends || e.Event.Extensions[CauseAttribute] != "a" {
 			t.Errorf("%s: %+v", name, e.Event)
 		}
 	}
-	if (&Event{Source: "a caller", Extensions: final.Extensions}).ends() {
+	if (&Event{Source: "a caller", Extensions: final.Extensions}).Ends() {
 		t.Error("an ingested event that says so ends its key")
 	}
 }

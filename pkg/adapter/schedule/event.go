@@ -37,10 +37,11 @@ type Event struct {
 	// came so.
 	DataBase64 bool
 
-	// Omitted: of a stored event only the ID was read, and how large its body is, all but
-	// the ID. It stands for the event in a change that keeps it.
-	Omitted  bool  `json:"-"`
-	BodySize int64 `json:"-"` // only of an omitted one
+	// Omitted: of a stored event only the ID was read, how large its body is, all but the ID,
+	// and whether it ends its key. It stands for the event in a change that keeps it.
+	Omitted     bool  `json:"-"`
+	BodySize    int64 `json:"-"` // only of an omitted one
+	OmittedEnds bool  `json:"-"` // only of an omitted one: what Ends says of the whole one
 }
 
 // again is the event for a further occurrence, which an outcome or a request after
@@ -89,7 +90,7 @@ func (e *Event) Equal(o *Event) bool {
 
 // SameBody compares all attributes but the ID, and the data.
 func (e *Event) SameBody(o *Event) bool {
-	return e.Omitted == o.Omitted && e.BodySize == o.BodySize && e.Source == o.Source && e.Time.Equal(o.Time) && e.Type == o.Type &&
+	return e.Omitted == o.Omitted && e.BodySize == o.BodySize && e.OmittedEnds == o.OmittedEnds && e.Source == o.Source && e.Time.Equal(o.Time) && e.Type == o.Type &&
 		e.Subject == o.Subject && e.DataContentType == o.DataContentType && e.DataSchema == o.DataSchema &&
 		e.DataBase64 == o.DataBase64 && (e.Data == nil) == (o.Data == nil) && string(e.Data) == string(o.Data) &&
 		maps.Equal(e.Extensions, o.Extensions)
@@ -111,10 +112,10 @@ func MediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// ends reports that a success ends the key, which maxInterval does not bring back: the event announces a
+// Ends reports that a success ends the key, which maxInterval does not bring back: the event announces a
 // deleted object, or is final.
-func (e *Event) ends() bool {
-	return e.final() || e != nil && e.Source != "" &&
+func (e *Event) Ends() bool {
+	return e.final() || e != nil && e.OmittedEnds || e != nil && e.Source != "" &&
 		(e.Type == "dev.knative.apiserver.ref.delete" || e.Type == "dev.knative.apiserver.resource.delete")
 }
 

@@ -159,7 +159,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 			n.Event = o.Again.Reply
 		}
 		return n
-	case o.Kind == Succeeded && (o.Never || e.Event.ends()), interval <= 0:
+	case o.Kind == Succeeded && (o.Never || e.Event.Ends()), interval <= 0:
 		return nil
 	default:
 		return e.renew(in, in.after(max(interval, least, MinWait)))

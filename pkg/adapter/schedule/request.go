@@ -200,7 +200,7 @@ func (r *Request) beside(cur *Entry) *Request {
 	if r.UIDIfNone && cur.UID != "" {
 		c.UID = ""
 	}
-	if r.Event.final() && !cur.Event.ends() {
+	if r.Event.final() && !cur.Event.Ends() {
 		c.Event = r.Event.without(FinalAttribute)
 	}
 	return &c

@@ -57,7 +57,9 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 		}
 	}
 	if fields&hasEvent != 0 {
-		e.Event = &schedule.Event{Omitted: true, BodySize: d.size()}
+		e.Event = &schedule.Event{Omitted: true, BodySize: d.size(), OmittedEnds: fields&endsKey != 0}
+	} else if fields&endsKey != 0 {
+		d.fail(errField)
 	}
 	if fields&hasEventID != 0 {
 		if id := d.string(); e.Event == nil || id == "" {

@@ -34,6 +34,7 @@ const (
 	hasDeadLetter                //
 	hasLastFailure               //
 	hasPreviousDueAt             //
+	endsKey                      // of the event, nothing follows: a change that reads no body asks
 	knownFields      = 1<<iota - 1
 )
 
@@ -85,6 +86,7 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	set(e.DeadLetter != nil, hasDeadLetter)
 	set(e.LastFailure != nil, hasLastFailure)
 	set(!e.PreviousDueAt.IsZero(), hasPreviousDueAt)
+	set(e.Event.Ends(), endsKey)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
