@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash"
 	"io"
 	"log/slog"
 	"net"
@@ -22,14 +23,15 @@ import (
 
 // Exit codes of [Main].
 const (
-	exitOK     = 0
-	exitUsage  = 2
-	exitFailed = 3
+	exitOK         = 0
+	exitUsage      = 2
+	exitFailed     = 3
+	exitIncomplete = 4
 )
 
 // Main runs "backup", "restore" or "seal" with its arguments and returns the exit code: 0 it
-// is done, 2 wrong usage, 3 it could not be done, and nothing is left of it. replay is for a back-up of a member
-// that does not run; nil: this program cannot make one.
+// is done, 2 wrong usage, 3 it could not be done, and nothing is left of it, 4 the back-up is written, and ends where the
+// member's log is damaged. replay is for a back-up of a member that does not run; nil: this program cannot make one.
 func Main(ctx context.Context, args []string, replay store.Replay, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -62,14 +64,19 @@ func Main(ctx context.Context, args []string, replay store.Replay, stdout, stder
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "adapter %s: %v\n", args[0], err)
-		return exitFailed
 	}
-	return exitOK
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, store.ErrIncomplete):
+		return exitIncomplete
+	}
+	return exitFailed
 }
 
 // fetch writes a back-up of a directory to a file, whole or not at all. The adapter that uses the directory makes it; if
 // there is none, this process does.
-func fetch(ctx context.Context, dir, file string, replay store.Replay, stdout io.Writer, log *slog.Logger) (err error) {
+func fetch(ctx context.Context, dir, file string, replay store.Replay, stdout io.Writer, log *slog.Logger) error {
 	body, err := open(ctx, dir, http.MethodGet, "/backup")
 	if errors.Is(err, errNoAdapter) {
 		body, err = openStopped(ctx, dir, replay, log), nil
@@ -77,7 +84,14 @@ func fetch(ctx context.Context, dir, file string, replay store.Replay, stdout io
 	if err != nil {
 		return err
 	}
-	defer body.Close() // it was only read
+	err = save(body, file, stdout)
+	if ended := body.Close(); err == nil {
+		err = ended
+	}
+	return err
+}
+
+func save(body io.Reader, file string, stdout io.Writer) error {
 	if file == "-" {
 		_, err := io.Copy(stdout, body)
 		return err
@@ -110,24 +124,29 @@ func seal(ctx context.Context, dir string, stdout io.Writer) error {
 // stopped is a back-up of a directory that no adapter uses.
 type stopped struct {
 	*io.PipeReader
-	ended chan struct{}
+	ended      chan struct{}
+	incomplete error // it is written, see [store.ErrIncomplete]
 }
 
 func openStopped(ctx context.Context, dir string, replay store.Replay, log *slog.Logger) *stopped {
 	in, out := io.Pipe()
-	s := &stopped{in, make(chan struct{})}
+	s := &stopped{PipeReader: in, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		_ = out.CloseWithError(store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) }))
+		err := store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) })
+		if errors.Is(err, store.ErrIncomplete) {
+			s.incomplete, err = err, nil
+		}
+		_ = out.CloseWithError(err)
 	}()
 	return s
 }
 
-// Close waits until the copy is removed.
+// Close waits until the copy is removed. Its error is of a back-up that is written, and incomplete.
 func (s *stopped) Close() error {
-	err := s.PipeReader.Close()
+	_ = s.PipeReader.Close() // it has none
 	<-s.ended
-	return err
+	return s.incomplete
 }
 
 var errNoAdapter = errors.New("no adapter")
@@ -161,7 +180,7 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 }
 
 func restoreFile(ctx context.Context, file, dir string, to store.Form) error {
-	finish := func(o store.Options) error { return store.Restored(o, to) }
+	finish := func(o store.Options, checksum []byte) error { return store.Restored(o, to, checksum) }
 	if file == "-" {
 		return Restore(ctx, os.Stdin, dir, finish)
 	}
@@ -175,8 +194,8 @@ func restoreFile(ctx context.Context, file, dir string, to store.Form) error {
 
 // Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
 // not exist, or hold a part of a restore that was killed. After an error, and when ctx
-// ends, nothing is left in it. finish, if it is not nil, changes what was verified.
-func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.Options) error) (err error) {
+// ends, nothing is left in it. finish, if it is not nil, changes what was verified; it gets the checksum of the back-up's files.
+func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.Options, []byte) error) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -202,7 +221,8 @@ func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.
 		_ = out.CloseWithError(err)
 	}()
 	defer context.AfterFunc(ctx, func() { _ = out.CloseWithError(errInterrupted) })()
-	if err := extract(tar.NewReader(in), root); err != nil {
+	sum := sha256.New()
+	if err := extract(tar.NewReader(in), sum, root); err != nil {
 		return err
 	}
 	go func() { done <- verify(dir) }()
@@ -212,7 +232,7 @@ func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.
 		err = errInterrupted
 	}
 	if err == nil && finish != nil {
-		err = finish(store.Options{Dir: dir})
+		err = finish(store.Options{Dir: dir}, sum.Sum(nil))
 	}
 	if err != nil {
 		return err
@@ -271,8 +291,7 @@ func syncRoot(root *os.Root) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func extract(r *tar.Reader, root *os.Root) error {
-	sum := sha256.New()
+func extract(r *tar.Reader, sum hash.Hash, root *os.Root) error {
 	for {
 		h, err := r.Next()
 		switch {

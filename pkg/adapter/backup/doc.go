@@ -2,8 +2,8 @@
 //
 // It guarantees that a back-up holds every change that was acknowledged before it began,
 // and that half a one is never restored. Of an adapter that does not run it holds all that
-// its disk has. A restored directory has passed adapter verify, and hands out no revision
-// again.
+// its disk has; where a member's log is damaged, what comes before. A restored directory has
+// passed adapter verify, and hands out no revision again.
 //
 // How it works: a back-up holds the events of all tenants, so the right to it is the right
 // to the data directory. The adapter serves it on a Unix socket in that directory, which

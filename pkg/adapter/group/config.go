@@ -45,7 +45,7 @@ type Settings struct {
 	PromiseOf PromiseOf
 	// ReadStopped is required with Open: it calls read with the log that a member which does not run has left in its
 	// data directory, and writes into the empty directory work alone.
-	ReadStopped func(ctx context.Context, dataDir, work string, read func(replica.Log) error) error
+	ReadStopped func(ctx context.Context, dataDir, work string, read func(context.Context, replica.Log) error) error
 
 	// Check fills these in: the number of this member's group, and its members' addresses.
 	shard int
@@ -58,7 +58,11 @@ func (s *Settings) Replay() store.Replay {
 		return nil
 	}
 	return func(ctx context.Context, dataDir, work string, v *store.View) error {
-		return s.ReadStopped(ctx, dataDir, work, func(l replica.Log) error { return replica.Replay(ctx, l, v) })
+		err := s.ReadStopped(ctx, dataDir, work, func(ctx context.Context, l replica.Log) error { return replica.Replay(ctx, l, v) })
+		if errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrGap) {
+			err = fmt.Errorf("%w: %w", store.ErrLogDamaged, err)
+		}
+		return err
 	}
 }
 

@@ -25,8 +25,8 @@ const (
 // ErrTooLarge is returned for a batch that no log takes: nothing was changed.
 var ErrTooLarge = errors.New("replica: the change is too large for the log")
 
-// errDamaged is the error of an entry that is not what its owner appended.
-var errDamaged = errors.New("replica: an entry of the log is damaged")
+// ErrDamaged is the error of a log that cannot be read, or that has an entry which is not what its owner appended.
+var ErrDamaged = errors.New("the log is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -48,7 +48,7 @@ func seal(seq uint64, kind byte, part []byte) []byte {
 // open returns the part that the entry has.
 func (e *Entry) open() (kind byte, part []byte, err error) {
 	if len(e.Data) < headBytes || binary.BigEndian.Uint32(e.Data) != checksum(e.Seq, e.Data[4:]) {
-		return 0, nil, fmt.Errorf("%w: %d: its checksum is wrong", errDamaged, e.Seq)
+		return 0, nil, fmt.Errorf("replica: %w: entry %d has another checksum", ErrDamaged, e.Seq)
 	}
 	return e.Data[4], e.Data[headBytes:], nil
 }
@@ -72,7 +72,7 @@ func (a *assembly) add(e *Entry) (batch []byte, whole bool, err error) {
 		a.batch = nil
 	case kind&firstPart != 0:
 	case a.batch == nil, len(a.batch)+len(part) > MaxBatch:
-		return nil, false, fmt.Errorf("%w: %d: it has a part of a batch without the parts before", errDamaged, e.Seq)
+		return nil, false, fmt.Errorf("replica: %w: entry %d has a part of a batch without the parts before", ErrDamaged, e.Seq)
 	}
 	a.batch = append(a.batch, part...)
 	if kind&lastPart == 0 {

@@ -172,11 +172,11 @@ func (g *Group) Run(ctx context.Context) error {
 		epoch, won, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case (errors.Is(err, ErrGap) || errors.Is(err, errDamaged) || errors.Is(err, errDiffers)) && g.cfg.Copy != nil:
+		case (errors.Is(err, ErrGap) || errors.Is(err, ErrDamaged) || errors.Is(err, errDiffers)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
 		case errors.Is(err, ErrLevel):
 			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, errDamaged), errors.Is(err, errDiffers), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), errors.Is(err, errDiffers), errors.Is(err, errView):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -197,7 +197,7 @@ func (g *Group) Run(ctx context.Context) error {
 func (g *Group) copy(ctx context.Context, why error) {
 	if errors.Is(why, errDiffers) {
 		g.cfg.Logger.Error("this member's view differs from the others': it is replaced by a copy of another member's")
-	} else if errors.Is(why, errDamaged) {
+	} else if errors.Is(why, ErrDamaged) {
 		g.cfg.Logger.Error("this member's part of the log is damaged: look at its disk; the view is replaced by a copy of another member's", "why", why)
 	} else {
 		g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -15,8 +14,8 @@ import (
 
 // The rows of the meta table that only a view has, beside metaApplied.
 const (
-	// metaHistory distinguishes groups that began with one store: it is random, and made when a
-	// view was made of a single adapter's store, and by the first owner of a group. metaBefore is the history before, and
+	// metaHistory distinguishes groups that began with one store: it is made when a view was made of a single adapter's
+	// store, of the checksum of the back-up if there is one, and by the first owner of a group, at random. metaBefore is the history before, and
 	// the number of its last entry in the group.
 	metaHistory = "m/history"
 	metaBefore  = "m/before"
@@ -50,7 +49,9 @@ func ToGroup(o Options) (changed bool, err error) {
 			return err
 		}
 		changed = true
-		return db.setFormat(formatReplicated, firstView())
+		var random [8]byte
+		rand.Read(random[:]) // it never fails
+		return db.setFormat(formatReplicated, firstView(random[:]))
 	})
 	return changed, err
 }
@@ -98,8 +99,9 @@ const (
 // Restored gives a restored directory the form, "" for the form of the back-up. The directory
 // hands out revisions, and so ids of events, that the store of the back-up cannot have handed out
 // since; a group does that when it begins: see [DB.SetHistory]. What waits keeps its ids. A group that was
-// sealed is not any more. Dir may have the mark [RestoringName].
-func Restored(o Options, to Form) error {
+// sealed is not any more. checksum is the checksum of the back-up: a group may begin with several directories that were
+// restored from one back-up, and not from two. Dir may have the mark [RestoringName].
+func Restored(o Options, to Form, checksum []byte) error {
 	o.restoring = true
 	return migrate(&o, func(db *DB) error {
 		bound, err := db.metaNumber(metaRevision)
@@ -110,7 +112,7 @@ func Restored(o Options, to Form) error {
 		case db.view && to != Single:
 			return db.setFormat(formatReplicated, map[string][]byte{metaSealed: nil})
 		case to == Group:
-			return db.setFormat(formatReplicated, firstView())
+			return db.setFormat(formatReplicated, firstView(checksum))
 		}
 		return db.setFormat(formatSingle, map[string][]byte{
 			metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10),
@@ -119,14 +121,12 @@ func Restored(o Options, to Form) error {
 	})
 }
 
-// firstView has the rows of a view with which a group begins.
-func firstView() map[string][]byte {
-	var random [8]byte
-	rand.Read(random[:]) // it never fails
+// firstView has the rows of a view with which a group begins. Only views with the same data have the same origin.
+func firstView(origin []byte) map[string][]byte {
 	return map[string][]byte{
 		// An empty view is at 0, and must not be taken for this one.
 		metaApplied: appliedRow(1, 0),
-		metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
+		metaHistory: fmt.Appendf(nil, "%x", origin),
 	}
 }
 

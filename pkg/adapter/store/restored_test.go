@@ -61,7 +61,7 @@ func restoredHistory(t *testing.T, r *rand.Rand) {
 		time.Sleep(100 * time.Millisecond) // a start takes longer
 		if len(backups) > 0 && r.IntN(3) == 0 {
 			fs, life = copyOf(t, backups[r.IntN(len(backups))]), life+1
-			if err := Restored(Options{Dir: "data", FS: fs}, ""); err != nil {
+			if err := Restored(Options{Dir: "data", FS: fs}, "", nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -100,7 +100,7 @@ func TestRestored_IntoEitherForm(t *testing.T) {
 	for _, of := range []vfs.FS{single, group} {
 		for _, to := range []Form{"", Single, Group} {
 			fs := copyOf(t, of)
-			if err := Restored(Options{Dir: "data", FS: fs}, to); err != nil {
+			if err := Restored(Options{Dir: "data", FS: fs}, to, []byte("checksum")); err != nil {
 				t.Fatal(err)
 			}
 			isView := to == Group || to == "" && of == vfs.FS(group)

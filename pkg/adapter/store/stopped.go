@@ -10,12 +10,20 @@ import (
 )
 
 // Replay applies what the log of a member, which is in its data directory, has behind the view. It
-// may write into the empty directory work.
+// may write into the empty directory work. It returns [ErrLogDamaged] where the view has all that can be read.
 type Replay func(ctx context.Context, dataDir, work string, v *View) error
+
+var (
+	// ErrLogDamaged is the error of a log that cannot be read to its end.
+	ErrLogDamaged = errors.New("the log cannot be read to its end")
+	// ErrIncomplete is returned for a back-up that was made, and lacks what could not be read.
+	ErrIncomplete = errors.New("the back-up is written, but it is not all that the member had: take another member's back-up if it ends later. It ends with entry")
+)
 
 // CheckpointStopped is [DB.Checkpoint] of a directory that no process has open. Of a member of a group
 // it first applies what the member's log has. It works on a copy, whose tables are hard links, so
-// that the directory stays as it is. replay is required for such a member, and o.Log.
+// that the directory stays as it is. replay is required for such a member, and o.Log. Where the log is damaged, the copy
+// ends before the damage, and the error is [ErrIncomplete].
 func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(dir string) error) (err error) {
 	fs := o.fs()
 	lock, err := lockPresent(fs, o.Dir)
@@ -53,8 +61,12 @@ func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(d
 	if err != nil {
 		return err
 	}
+	var incomplete error
 	if member {
-		if err = replay(ctx, o.Dir, log, v); err != nil {
+		if err = replay(ctx, o.Dir, log, v); errors.Is(err, ErrLogDamaged) && !IsFull(err) {
+			incomplete, err = fmt.Errorf("%w %d of the group's log: %w", ErrIncomplete, v.Applied(), err), nil
+		}
+		if err != nil {
 			err = fmt.Errorf("store: applying the log of %q: %w", o.Dir, err)
 		}
 	}
@@ -62,7 +74,10 @@ func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(d
 		o.Log.Info("the back-up ends with this entry of the group's log", "entry", v.Applied())
 		err = v.Checkpoint(use)
 	}
-	return errors.Join(err, v.Close())
+	if err = errors.Join(err, v.Close()); err != nil {
+		return err
+	}
+	return incomplete
 }
 
 // linkFiles makes a copy of a store's files. Tables are links: nothing writes to them again.

@@ -206,8 +206,14 @@ func logErrors(cfg *embed.Config, level zap.AtomicLevel, stopped func(error)) er
 type panics func(error)
 
 // OnWrite implements zapcore.CheckWriteHook. etcd must not go on, and its panic would be a dump of all goroutines.
-func (p panics) OnWrite(e *zapcore.CheckedEntry, _ []zapcore.Field) {
-	p(explain(e.Message))
+func (p panics) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	err := explain(e.Message)
+	for _, f := range fields {
+		if cause, ok := f.Interface.(error); ok {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+	}
+	p(err)
 	select {}
 }
 

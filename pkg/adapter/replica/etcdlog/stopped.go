@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -17,6 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
@@ -24,15 +26,20 @@ import (
 // stoppedTime is how long etcd may take to read the log of a member.
 const stoppedTime = time.Minute
 
-// ReadStopped calls read with the log that a member which does not run has left in its data
-// directory. It copies the log into the empty directory work, and changes nothing else. All that
-// this member had received counts, also what the others had not acknowledged yet.
-func ReadStopped(ctx context.Context, dataDir, work string, read func(replica.Log) error) (err error) {
-	if err := os.CopyFS(filepath.Join(work, "member"), os.DirFS(filepath.Join(dataDir, "log", "member"))); err != nil {
+// ReadStopped calls read with the log that a member which does not run has left in its data directory, and with a
+// context that ends when etcd cannot go on. It copies the log into the empty directory work, and changes nothing else.
+// All that this member had received counts, also what the others had not acknowledged yet. A log that etcd cannot read
+// is [replica.ErrDamaged].
+func ReadStopped(ctx context.Context, dataDir, work string, read func(context.Context, replica.Log) error) (err error) {
+	err = os.CopyFS(filepath.Join(work, "member"), os.DirFS(filepath.Join(dataDir, "log", "member")))
+	if errors.Is(err, unix.EIO) {
+		err = damaged(err)
+	}
+	if err != nil {
 		return fmt.Errorf("etcdlog: copying the log: %w", err)
 	}
 	if err := commitAll(filepath.Join(work, "member", "wal")); err != nil {
-		return fmt.Errorf("etcdlog: reading the log: %w", err)
+		return damaged(err)
 	}
 	sockets, err := os.MkdirTemp("", "reschedule-") // as in Start
 	if err != nil {
@@ -46,42 +53,78 @@ func ReadStopped(ctx context.Context, dataDir, work string, read func(replica.Lo
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
 	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = -1, maxRequest
-	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var once sync.Once
+	panicked := make(chan struct{}) // etcd never ends then
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
 	err = logErrors(cfg, level, func(err error) {
-		select {
-		case ended <- err:
-		default:
-		}
+		once.Do(func() {
+			cancel(damaged(err))
+			close(panicked)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("etcdlog: %w", err)
 	}
-	server, err := embed.StartEtcd(cfg)
+	starting, stop := context.WithTimeoutCause(ctx, stoppedTime, fmt.Errorf("etcdlog: reading the log takes longer than %s: try again", stoppedTime))
+	defer stop()
+	s, err := startStopped(starting, cfg)
 	if err != nil {
-		return fmt.Errorf("etcdlog: starting etcd: %w", err)
+		return err
 	}
-	s := &Server{etcd: server, client: v3client.New(server.Server)}
 	defer func() {
 		level.SetLevel(zap.FatalLevel) // as in Close
 		_ = s.client.Close()
-		server.Server.HardStop()
-		server.Close()
+		go func() {
+			defer close(s.ended)
+			s.etcd.Server.HardStop()
+			s.etcd.Close()
+		}()
+		select {
+		case <-s.ended:
+		case <-panicked:
+		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, stoppedTime)
-	defer cancel()
 	log := s.Shard(0)
 	select {
-	case <-server.Server.ReadyNotify():
-		_, err = s.client.Get(ctx, log.head) // it waits until all is applied
-	case err = <-ended:
-	case <-ctx.Done():
-		err = ctx.Err()
+	case <-s.etcd.Server.ReadyNotify():
+		_, err = s.client.Get(starting, log.head) // it waits until all is applied
+	case <-starting.Done():
+		err = starting.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("etcdlog: reading the log: %w", err)
+		return cmp.Or(context.Cause(starting), fmt.Errorf("etcdlog: reading the log: %w", err))
 	}
-	return read(log)
+	if err = read(ctx, log); err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
+	}
+	return err
+}
+
+// startStopped starts etcd. Where etcd panics, it never returns; starting ends then.
+func startStopped(starting context.Context, cfg *embed.Config) (*Server, error) {
+	var etcd *embed.Etcd
+	started := make(chan error, 1)
+	go func() (err error) {
+		defer func() { started <- err }()
+		etcd, err = embed.StartEtcd(cfg)
+		return err
+	}()
+	select {
+	case err := <-started:
+		if err != nil {
+			return nil, damaged(err)
+		}
+		return &Server{etcd: etcd, client: v3client.New(etcd.Server), ended: make(chan struct{})}, nil
+	case <-starting.Done():
+		return nil, context.Cause(starting)
+	}
+}
+
+// damaged is the error of a log that cannot be read.
+func damaged(err error) error {
+	return fmt.Errorf("etcdlog: reading the log: %w: %w", replica.ErrDamaged, err)
 }
 
 // commitAll makes all entries of a write-ahead log count. How far they are committed is not on
