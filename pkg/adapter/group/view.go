@@ -194,7 +194,7 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 
 // copyView is replica.Config.Copy. It asks the owner last, which has other work. A view that differs from the others' is
 // removed first.
-func (m *Member) copyView(ctx context.Context, differs bool) error {
+func (m *Member) copyView(ctx context.Context, differs bool, hold func()) error {
 	if differs && m.view.Applied() > 0 {
 		if err := m.removeView(ctx); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (m *Member) copyView(ctx context.Context, differs bool) error {
 	if at := slices.Index(from, owner.Member); at >= 0 {
 		from = append(slices.Delete(from, at, at+1), owner.Member)
 	}
-	name, took, err := m.copyAny(ctx, from)
+	name, took, err := m.copyAny(ctx, from, hold)
 	if err == nil {
 		m.copied.Add(1)
 		m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", took)
@@ -215,10 +215,10 @@ func (m *Member) copyView(ctx context.Context, differs bool) error {
 
 // copyAny takes a copy of the view of the first member that gives one, and returns its name. Where this member's disk has
 // no space it does not ask the next one.
-func (m *Member) copyAny(ctx context.Context, from []string) (name string, took time.Duration, failed error) {
+func (m *Member) copyAny(ctx context.Context, from []string, hold func()) (name string, took time.Duration, failed error) {
 	for _, name := range from {
 		begun := time.Now()
-		err := m.copyFrom(ctx, name)
+		err := m.copyFrom(ctx, name, hold)
 		if err == nil {
 			return name, time.Since(begun), nil
 		}
@@ -234,7 +234,7 @@ func (m *Member) copyAny(ctx context.Context, from []string) (name string, took 
 	return "", 0, failed
 }
 
-func (m *Member) copyFrom(ctx context.Context, name string) error {
+func (m *Member) copyFrom(ctx context.Context, name string, hold func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stalled := time.AfterFunc(copyStall, cancel)
@@ -263,6 +263,7 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	if err := m.makeSpace(ctx, size); err != nil {
 		return err
 	}
+	hold()
 	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir, nil); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}

@@ -135,8 +135,9 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 			if err := log.Mark(t.Context(), "c", 4); err != nil {
 				t.Fatal(err)
 			}
-			from, _, err := m.copyAny(t.Context(), m.cfg.others())
-			if (err == nil) != test.copied || from != "a" && test.copied || err != nil && !errors.Is(err, errNoSpace) || len(asked) != 1 {
+			held := false
+			from, _, err := m.copyAny(t.Context(), m.cfg.others(), func() { held = true })
+			if (err == nil) != test.copied || held != test.copied || from != "a" && test.copied || err != nil && !errors.Is(err, errNoSpace) || len(asked) != 1 {
 				t.Errorf("from %q: %v; %d members were asked", from, err, len(asked))
 			}
 			want := map[bool]uint64{true: newer.Applied(), false: 4}[test.copied]

@@ -152,7 +152,7 @@ func TestStandby_DamagedEntryIsNotApplied(t *testing.T) {
 		}}
 		g := replica.New(replica.Config{
 			Member: "b", Members: []string{"a", "b", "c"}, Log: log.Member(), View: v, Silence: silence, Own: func(context.Context, *replica.Tenure) {},
-			Copy: func(context.Context, bool) error {
+			Copy: func(context.Context, bool, func()) error {
 				if at := v.Applied(); at != 2 {
 					t.Errorf("it copies at %d", at)
 				}
@@ -226,7 +226,7 @@ func TestAppend_CutWithinABatch(t *testing.T) {
 					}
 					cancel()
 				},
-				Copy: func(context.Context, bool) error {
+				Copy: func(context.Context, bool, func()) error {
 					cancel()
 					t.Errorf("%s: it copies a view", name)
 					return nil

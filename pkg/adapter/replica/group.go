@@ -47,9 +47,9 @@ type Config struct {
 	// member follows the log again meanwhile; but it claims only after Own returned.
 	Own func(ctx context.Context, t *Tenure)
 	// Copy replaces the view by a copy of another member's, when the log does not reach back
-	// to it, or when it differs from the others' views. It is called again until it succeeds. nil: Run
-	// ends with ErrGap.
-	Copy func(ctx context.Context, differs bool) error
+	// to it, or when it differs from the others' views. It calls hold once there is space for the copy: the log
+	// is kept from then on, until the view has caught up. It is called again until it succeeds. nil: Run ends with ErrGap.
+	Copy func(ctx context.Context, differs bool, hold func()) error
 	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
 	Keep int64
 	// LogBytes is how many bytes the log may take, default LogBytes.
@@ -79,6 +79,7 @@ type Group struct {
 	agreed    atomic.Int64  // the level that all members understand, as far as an owner knows
 	ended     chan struct{} // of the last Own; nil at first
 	copyPause time.Duration // after the last copy, if that failed
+	copies    atomic.Bool   // Report.Copies
 	// tail is the number of the newest entry that was read, or appended by this member: the last one of the
 	// view, or a part behind it, which parts has. During a tenure the owner's appends use both, else standBy alone.
 	tail  atomic.Uint64
@@ -104,7 +105,6 @@ type Group struct {
 	// Of keep alone.
 	reported   Report
 	reportedAt time.Duration
-	holds      map[string]hold
 
 	// Of standBy alone.
 	headChanged time.Duration // when the head changed last
@@ -153,7 +153,7 @@ func New(cfg Config) *Group {
 	if cfg.testFaults.entry == 0 {
 		cfg.testFaults.entry = MaxEntry
 	}
-	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), holds: map[string]hold{}, started: time.Now().UnixNano()}
+	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
 }
 
 // Run follows the log and owns the shard from time to time, until ctx ends. Its error is
@@ -209,11 +209,12 @@ func (g *Group) copy(ctx context.Context, why error) {
 		if g.ended != nil {
 			<-g.ended // it may still read the view
 		}
-		err := g.cfg.Copy(ctx, errors.Is(why, errDiffers))
+		err := g.cfg.Copy(ctx, errors.Is(why, errDiffers), func() { g.copies.Store(true) })
 		if err == nil || ctx.Err() != nil {
 			g.copyPause = 0
 			return
 		}
+		g.copies.Store(false)
 		g.copyPause = min(max(2*g.copyPause, leastCopyPause), mostCopyPause)
 		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err, "after", g.copyPause)
 		g.pause(ctx, g.copyPause)
@@ -230,6 +231,7 @@ const leastCopyPause, mostCopyPause = time.Second, time.Minute
 func (g *Group) halt(ctx context.Context, why error) {
 	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
 	g.fallBehind()
+	g.copies.Store(false)
 	g.watchClaims(ctx, ctx.Done())
 }
 
@@ -410,6 +412,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	g.mu.Lock()
 	g.caughtUp = true
 	g.mu.Unlock()
+	g.copies.Store(false)
 	tick := g.pollTicker()
 	defer tick.Stop()
 	for {

@@ -167,14 +167,15 @@ func (g *Group) keep(ctx context.Context) {
 				looked = cfg.Clock()
 			}
 		}
-		if g.tenure.Load().Valid() {
-			_ = g.bounded(ctx, g.trim)
+		if t := g.tenure.Load(); t.Valid() {
+			_ = g.bounded(ctx, t.trim)
 		}
 	}
 }
 
 // trim removes from the log what need not be kept.
-func (g *Group) trim(ctx context.Context) error {
+func (t *Tenure) trim(ctx context.Context) error {
+	g := t.g
 	marks, err := g.cfg.Log.Marks(ctx)
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func (g *Group) trim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	low = min(low, g.held(reports, marks))
+	low = min(low, t.holdLog(reports, marks))
 	if low <= g.trimmed.Load() {
 		return nil
 	}

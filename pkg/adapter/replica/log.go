@@ -97,8 +97,8 @@ type Report struct {
 	Level int    `json:"level"` // of entries that its program understands
 	Seq   uint64 `json:"seq"`   // what it has applied
 	Hash  uint64 `json:"hash"`  // View.Chain at Seq
-	// Copies: it takes a copy of a view, or reads what the log has behind the copy. The log is kept
-	// meanwhile. Beat differs in each report.
+	// Copies: it takes a copy of a view that it has space for, or reads what the log has behind the copy. The log
+	// is kept meanwhile. Beat differs in each report.
 	Copies bool  `json:"copies,omitempty"`
 	Beat   int64 `json:"beat"`
 }

@@ -40,7 +40,7 @@ func (g *Group) note() {
 // report records what the others must know of this member, when that has changed, or must be repeated.
 func (g *Group) report(ctx context.Context) {
 	seq, h := g.cfg.View.Chain()
-	r := Report{Level: g.cfg.Level, Seq: seq, Hash: h, Copies: !g.CaughtUp(), Beat: g.reported.Beat}
+	r := Report{Level: g.cfg.Level, Seq: seq, Hash: h, Copies: g.copies.Load(), Beat: g.reported.Beat}
 	again := g.cfg.Clock()-g.reportedAt >= keepEvery
 	if r.Copies == g.reported.Copies && g.reported.Beat != 0 && (!again || r == g.reported && !r.Copies) {
 		return
@@ -128,22 +128,22 @@ type hold struct {
 	first, last time.Duration
 }
 
-// held is the number behind which the log is kept for members that take a copy, by their reports and marks.
-func (g *Group) held(reports map[string]Report, marks map[string]uint64) uint64 {
-	low, now := ^uint64(0), g.cfg.Clock()
-	for _, m := range g.cfg.Members {
+// holdLog is the number behind which the log is kept for members that take a copy, by their reports and marks.
+func (t *Tenure) holdLog(reports map[string]Report, marks map[string]uint64) uint64 {
+	low, now := ^uint64(0), t.g.cfg.Clock()
+	for _, m := range t.g.cfg.Members {
 		r := reports[m]
-		h, is := g.holds[m]
+		h, is := t.holds[m]
 		switch {
 		case !r.Copies:
-			delete(g.holds, m)
+			delete(t.holds, m)
 			continue
 		case !is:
 			h = hold{r.Beat, now, now}
 		case r.Beat != h.beat:
 			h.beat, h.last = r.Beat, now
 		}
-		g.holds[m] = h
+		t.holds[m] = h
 		if now-h.last < holdTime && now-h.first < holdMost {
 			low = min(low, marks[m])
 		}
@@ -154,9 +154,12 @@ func (g *Group) held(reports map[string]Report, marks map[string]uint64) uint64 
 // HasSpace reports that the log may grow by what callers want.
 func (t *Tenure) HasSpace() bool { return t.g.cfg.Log.Size() < t.g.cfg.LogBytes }
 
-// slow waits so long that what is appended to a log without space takes slowBytes a second.
+// slow waits so long that what is appended to a log without space takes slowBytes a second, while the tenure lasts.
 func (t *Tenure) slow(size int) {
 	if !t.HasSpace() {
-		<-time.After(time.Duration(size) * time.Second / slowBytes)
+		select {
+		case <-t.over:
+		case <-time.After(time.Duration(size) * time.Second / slowBytes):
+		}
 	}
 }

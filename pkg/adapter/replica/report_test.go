@@ -63,7 +63,7 @@ func TestViews_DifferenceIsFound(t *testing.T) {
 			groups, end := trio(t, views, func(c *replica.Config) {
 				member := c.Member
 				c.Unfit = func() bool { return member != "a" }
-				c.Copy = func(_ context.Context, differs bool) error {
+				c.Copy = func(_ context.Context, differs bool, _ func()) error {
 					if !differs {
 						return errors.New("the log has all that it needs")
 					}
@@ -104,7 +104,7 @@ func TestViews_DifferenceOfTwo(t *testing.T) {
 		groups, end := trio(t, views, func(c *replica.Config) {
 			member := c.Member
 			c.Unfit = func() bool { return member != "a" }
-			c.Copy = func(context.Context, bool) error { t.Error("it takes a copy"); return nil }
+			c.Copy = func(context.Context, bool, func()) error { t.Error("it takes a copy"); return nil }
 		})
 		time.Sleep(2 * time.Second)
 		v := views["b"]

@@ -142,7 +142,7 @@ func (w *world) start(m *member) {
 		Wall:   func() time.Time { return time.Now().Add(m.offset) },
 		Clocks: replica.NewClocks(m.name, len(w.names)-1),
 		Keep:   keep,
-		Copy:   func(context.Context, bool) error { return w.copyTo(m, view) },
+		Copy:   func(_ context.Context, _ bool, hold func()) error { return w.copyTo(m, view, hold) },
 		Own:    func(ctx context.Context, t *replica.Tenure) { w.own(ctx, m, t) },
 	}
 	cfg.Logger = slog.New(&alarms{slog.DiscardHandler, w})
@@ -179,7 +179,8 @@ func (w *world) end(m *member, g *replica.Group, away time.Duration) {
 }
 
 // copyTo copies the view of another member, as replica.Config.Copy.
-func (w *world) copyTo(m *member, to *view) error {
+func (w *world) copyTo(m *member, to *view, hold func()) error {
+	hold()
 	for _, o := range w.members {
 		if o == m {
 			continue

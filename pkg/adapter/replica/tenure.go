@@ -22,8 +22,9 @@ type Tenure struct {
 	ended atomic.Bool
 	over  chan struct{}
 	fatal atomic.Pointer[error]
-	held  time.Duration // how far the clock was held back when the tenure began
-	begun time.Duration // on the Clock
+	held  time.Duration   // how far the clock was held back when the tenure began
+	begun time.Duration   // on the Clock
+	holds map[string]hold // of keep alone
 
 	lease atomic.Int64 // on the Clock, in nanoseconds
 	sent  atomic.Int64 // when the last successful append or renewal was sent
@@ -177,7 +178,7 @@ func (t *Tenure) renewAfter() time.Duration {
 
 // own serves as the owner until the tenure ends.
 func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
-	t := &Tenure{g: g, epoch: epoch, turn: make(chan struct{}, 1), over: make(chan struct{}), held: won.hold, begun: won.sent}
+	t := &Tenure{g: g, epoch: epoch, turn: make(chan struct{}, 1), over: make(chan struct{}), held: won.hold, begun: won.sent, holds: map[string]hold{}}
 	t.extend(won.sent)
 	g.tenure.Store(t)
 	g.tenures.Add(1)

@@ -130,7 +130,7 @@ func TestCopy_FailuresAreSpaced(t *testing.T) {
 		copies := 0
 		g := replica.New(replica.Config{
 			Member: "a", Members: []string{"a", "b", "c"}, Log: log, View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence,
-			Copy: func(context.Context, bool) error { copies++; return errors.New("no space") },
+			Copy: func(context.Context, bool, func()) error { copies++; return errors.New("no space") },
 		})
 		if err := g.Run(ctx); err != nil {
 			t.Error(err)
