@@ -202,3 +202,24 @@ func TestReply_KeepsItsDataWhileOthersCome(t *testing.T) {
 		}
 	}
 }
+
+// The sink of dead letters took a letter, and its answer had a wait that cannot be read: the letter was posted
+// again and again. A letter has no next time, so the status alone decides.
+func TestDeadLetter_TakenOnceWhateverIsReplied(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]func(http.Header){
+		"a header that is no wait": func(h http.Header) { h.Set("Reschedule-After", "7x") },
+		"a wait":                   func(h http.Header) { h.Set("Reschedule-After", "5m") },
+		"never":                    func(h http.Header) { h.Set("Reschedule-After", "never") },
+		"an event with a wait":     binaryReply,
+		"half a structured event":  func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") },
+	} {
+		url, _ := sinkOf(t, half(head, http.StatusAccepted))
+		s, l := impatientSender(t)
+		letter := attempt(url, withTimeout(time.Hour), func(a *schedule.Attempt) { a.Entry.DeadLetter = &schedule.DeadLetter{Key: a.Key} })
+		want := schedule.Outcome{Kind: schedule.Succeeded, Status: http.StatusAccepted}
+		if d := cmp.Diff(want, send(t, s, letter)); d != "" || l.warnings() > 0 {
+			t.Errorf("%s: %d warnings, %s", name, l.warnings(), d)
+		}
+	}
+}

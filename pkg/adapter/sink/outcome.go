@@ -72,29 +72,43 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
 
 // success reads a 2xx. The occurrence is done, unless the answer has a wait that cannot be
-// read: without it the key would be gone.
+// read: without it the key would be gone. A dead letter has no next time, so that its answer
+// asks for nothing.
 func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit timeLimit) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded, Status: resp.StatusCode}
-	header, err := rescheduleAfter(resp.Header)
-	o.Never = header != nil && header.never
-	if err == nil && !o.Never && asks(resp.Header) {
-		limit.allow(s.replyTimeout)
-		o.Again, err = s.reply(ctx, a, resp, header != nil)
+	var err error
+	if a.Entry.DeadLetter == nil {
+		o.Again, o.Never, err = s.wait(ctx, a, resp, limit)
 	}
 	if resp.Body != http.NoBody {
 		limit.allow(s.drainTimeout)
 		drain(resp)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		o.Kind, o.Failure = schedule.Failed, r.failure(resp.StatusCode, []byte(err.Error()))
-	case header != nil && !header.never:
-		if o.Again == nil {
-			o.Again = &schedule.RescheduleAfter{}
-		}
-		o.Again.After, o.Again.At = header.after, time.Time{}
 	}
 	return o
+}
+
+// wait is the wait of a 2xx, in its header or its reply: again is nil without one.
+func (s *Sender) wait(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit timeLimit) (again *schedule.RescheduleAfter, never bool, err error) {
+	header, err := rescheduleAfter(resp.Header)
+	if err != nil || header != nil && header.never {
+		return nil, err == nil, err
+	}
+	if asks(resp.Header) {
+		limit.allow(s.replyTimeout)
+		if again, err = s.reply(ctx, a, resp, header != nil); err != nil {
+			return nil, false, err
+		}
+	}
+	if header != nil {
+		if again == nil {
+			again = &schedule.RescheduleAfter{}
+		}
+		again.After, again.At = header.after, time.Time{}
+	}
+	return again, false, nil
 }
 
 // failure is the failure for a dead letter.
