@@ -33,6 +33,12 @@ func IsMedia(contentType string) bool {
 	return strings.HasPrefix(schedule.MediaType(contentType), mediaAnyEvent)
 }
 
+// IsForeign reports whether a content type is one of CloudEvents, in a format that is not read here.
+func IsForeign(contentType string) bool {
+	media := schedule.MediaType(contentType)
+	return IsMedia(contentType) && media != mediaEvent && media != mediaBatch
+}
+
 // Read returns the CloudEvents of an HTTP message in binary, structured or
 // batched mode; only a batch may hold none or several. The events do not share the
 // memory of body. Its error is an *schedule.Error.
@@ -46,7 +52,7 @@ func Read(h http.Header, body []byte) ([]*schedule.Event, error) {
 		return []*schedule.Event{e}, nil
 	case media == mediaBatch:
 		return readBatch(body)
-	case strings.HasPrefix(media, mediaAnyEvent):
+	case IsForeign(media):
 		return nil, schedule.Refuse(schedule.CodeMediaType, "Content-Type: %.128q is not read here; %s and %s are", media, mediaEvent, mediaBatch)
 	case len(h[headerSpec]) == 0:
 		return nil, schedule.Invalid("specversion", "is missing: neither a Ce-Specversion header nor one of the media types of structured CloudEvents")

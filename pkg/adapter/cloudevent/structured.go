@@ -123,8 +123,11 @@ func (p *parts) add(name string, v jsontext.Value, data, encoded *jsontext.Value
 		into = encoded
 	}
 	lower := strings.ToLower(name)
-	if _, twice := p.attributes[lower]; twice || into != nil && *into != nil {
+	if into != nil && *into != nil {
 		return schedule.Invalid(lower, "is there twice")
+	}
+	if first, twice := p.attributes[lower]; twice {
+		return schedule.Invalid(lower, "is there twice: %.64q and %.64s", Canonical(first), v)
 	}
 	if into != nil {
 		*into = v.Clone()
@@ -146,7 +149,7 @@ func attributeValue(name string, v jsontext.Value) (any, error) {
 	case '"':
 		s, err := jsontext.AppendUnquote(nil, []byte(v))
 		if err != nil {
-			return nil, schedule.Invalid(name, "is not a string of Unicode characters")
+			return nil, schedule.Invalid(name, "%.64s is not a string of Unicode characters", v)
 		}
 		return string(s), nil
 	case '0':
@@ -159,7 +162,7 @@ func attributeValue(name string, v jsontext.Value) (any, error) {
 		}
 		return int32(f), nil
 	default:
-		return nil, schedule.Invalid(name, "is neither a string, a boolean nor an integer")
+		return nil, schedule.Invalid(name, "%.64s is neither a string, a boolean nor an integer", v)
 	}
 }
 

@@ -41,7 +41,7 @@ func TimeExtensions(h http.Header) (extensions map[string]any) {
 		if extensions == nil {
 			extensions = map[string]any{}
 		}
-		text := strings.Join(values, ", ")
+		text := OneLine(values)
 		if decoded, err := DecodeHeader(text); err == nil {
 			text = decoded
 		}
@@ -50,11 +50,24 @@ func TimeExtensions(h http.Header) (extensions map[string]any) {
 	return extensions
 }
 
+// OneLine is the value of a header that came in several lines, which a proxy may have joined.
+// Equal lines are one: a framework and a handler may both set it.
+func OneLine(lines []string) string {
+	all := strings.Join(lines, ", ")
+	first, rest, _ := strings.Cut(all, ", ")
+	for line := range strings.SplitSeq(rest, ", ") {
+		if strings.TrimSpace(line) != strings.TrimSpace(first) {
+			return all
+		}
+	}
+	return first
+}
+
 // MayAsk reports whether a body in structured mode that is no event may ask for the key: it breaks
 // off, or names an attribute for it. An ordinary reply that is slightly wrong asks for nothing.
 func MayAsk(body []byte) bool {
 	text := bytes.ToLower(body)
-	return len(body) > 0 && (!isJSONText(body) || bytes.Contains(text, []byte(AfterAttribute)) || bytes.Contains(text, []byte(AtAttribute)))
+	return !isJSONText(body) || bytes.Contains(text, []byte(AfterAttribute)) || bytes.Contains(text, []byte(AtAttribute))
 }
 
 func requestedTime(

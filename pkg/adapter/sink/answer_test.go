@@ -223,3 +223,43 @@ func TestDeadLetter_TakenOnceWhateverIsReplied(t *testing.T) {
 		}
 	}
 }
+
+// An answer that can carry no wait, or says it twice, made a done run a failed one, again and again.
+func TestAnswer_DoneRunIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	structured := func(h http.Header) {
+		h.Set("Content-Type", "application/cloudevents+json")
+		h.Set("Content-Encoding", "gzip")
+	}
+	lines := func(name string, values ...string) func(http.Header) {
+		return func(h http.Header) { h[name] = values }
+	}
+	in5m := &schedule.RescheduleAfter{After: 5 * time.Minute}
+	for name, tt := range map[string]struct {
+		code int
+		head func(http.Header)
+		want schedule.Outcome
+	}{
+		"204 with a type and a coding":   {204, structured, schedule.Outcome{Kind: schedule.Succeeded}},
+		"no body with a type and coding": {200, structured, schedule.Outcome{Kind: schedule.Succeeded}},
+		"two equal lines":                {200, lines("Reschedule-After", "5m", "5m"), schedule.Outcome{Kind: schedule.Succeeded, Again: in5m}},
+		"which a proxy joined":           {200, lines("Reschedule-After", "5m, 5m"), schedule.Outcome{Kind: schedule.Succeeded, Again: in5m}},
+		"never twice":                    {200, lines("Reschedule-After", "never", "never"), schedule.Outcome{Kind: schedule.Succeeded, Never: true}},
+		"two equal attributes":           {200, lines("Ce-Rescheduleafter", "5m", "5m"), schedule.Outcome{Kind: schedule.Succeeded, Again: in5m}},
+		"two that differ": {200, lines("Reschedule-After", "5m", "6m"),
+			schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Code: 200, Data: []byte(`Reschedule-After: "5m, 6m" is not a duration`)}}},
+	} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			tt.head(w.Header())
+			w.WriteHeader(tt.code)
+		})
+		s, _ := newSender(t)
+		got := send(t, s, attempt(url))
+		if got.Failure.Dest = ""; len(got.Failure.Data) > 0 {
+			got.Failure.Data = got.Failure.Data[:min(len(got.Failure.Data), len(tt.want.Failure.Data))]
+		}
+		if d := cmp.Diff(tt.want, got, butStatus); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}

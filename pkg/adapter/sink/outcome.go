@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -124,14 +125,13 @@ type afterHeader struct {
 	never bool
 }
 
-// rescheduleAfter reads the header; nil when there is none. Several are one, as for a
-// proxy that joins them.
+// rescheduleAfter reads the header; nil when there is none.
 func rescheduleAfter(h http.Header) (*afterHeader, error) {
 	values := h.Values("Reschedule-After")
 	if len(values) == 0 {
 		return nil, nil
 	}
-	value := strings.Join(values, ", ")
+	value := cloudevent.OneLine(values)
 	if strings.EqualFold(strings.TrimSpace(value), "never") {
 		return &afterHeader{never: true}, nil
 	}

@@ -80,12 +80,13 @@ func fits(e *schedule.Event) error {
 
 // replyEvent reads the event of an answer; nil for a batch in which none asks for the key.
 func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http.Response) (*schedule.Event, error) {
-	if coding := cloudevent.Coding(resp.Header); coding != "" {
-		return nil, fmt.Errorf("the reply has the content coding %.64q", coding)
-	}
-	most := schedule.MaxDataBytes
-	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
-	if structured {
+	declared := resp.Header.Get(contentType)
+	most, structured := schedule.MaxDataBytes, cloudevent.IsMedia(declared)
+	switch {
+	case cloudevent.IsForeign(declared): // not known to carry a wait
+		s.warn(a, fmt.Errorf("the reply has the type %.128q, which is not read here", declared))
+		return nil, nil
+	case structured:
 		most = maxStructured
 	}
 	if resp.ContentLength > int64(most) {
@@ -97,7 +98,13 @@ func (s *Sender) replyEvent(ctx context.Context, a *schedule.Attempt, resp *http
 	if err != nil {
 		return nil, err
 	}
-	defer recycle(body) // an event has a copy of its data
+	defer recycle(body)               // an event has a copy of its data
+	if structured && len(body) == 0 { // no body is no reply
+		return nil, nil
+	}
+	if coding := cloudevent.Coding(resp.Header); coding != "" {
+		return nil, fmt.Errorf("the reply has the content coding %.64q", coding)
+	}
 	events, err := cloudevent.Read(resp.Header, body)
 	if err != nil {
 		err = fmt.Errorf("the reply is not a CloudEvent: %w", err)
