@@ -85,22 +85,31 @@ func TestRestore_ToGroupOnEachMember(t *testing.T) {
 	}
 }
 
-// The back-up of a member whose log is damaged has what comes before. There was none.
+// The back-up of a member whose log is damaged has what comes before. There was none. Of nothing there is none.
 func TestBackup_DamagedLogEndsIt(t *testing.T) {
 	t.Parallel()
-	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	dir, empty, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "file")
 	put(t, dir, "k")
 	if _, err := store.ToGroup(store.Options{Dir: dir, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, store.LogDir, "member"), 0o700); err != nil {
+	v, err := store.OpenView(store.Options{Dir: empty, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
 		t.Fatal(err)
 	}
-	code, out := run(t, func(context.Context, string, string, *store.View) error {
-		return fmt.Errorf("%w: a bad sector", store.ErrLogDamaged)
-	}, "backup", "--data-dir", dir, "-f", file)
-	if code != 4 || !strings.Contains(out, "ends with entry 1 of") || !strings.Contains(out, "a bad sector") {
-		t.Errorf("%d %s", code, out)
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for member, want := range map[string]int{dir: 4, empty: 3} {
+		if err := os.MkdirAll(filepath.Join(member, store.LogDir, "member"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		code, out := run(t, func(context.Context, string, string, *store.View) error {
+			return fmt.Errorf("%w: a bad sector", store.ErrLogDamaged)
+		}, "backup", "--data-dir", member, "-f", file)
+		if code != want || strings.Contains(out, "ends with entry 1 of") != (want == 4) || !strings.Contains(out, "a bad sector") {
+			t.Errorf("%d, want %d: %s", code, want, out)
+		}
 	}
 	if code, out := run(t, nil, "restore", "--to", "single", "--data-dir", t.TempDir(), "-f", file); code != 0 {
 		t.Errorf("%d %s", code, out)

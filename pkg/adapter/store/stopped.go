@@ -63,7 +63,7 @@ func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(d
 	}
 	var incomplete error
 	if member {
-		if err = replay(ctx, o.Dir, log, v); errors.Is(err, ErrLogDamaged) && !IsFull(err) {
+		if err = replay(ctx, o.Dir, log, v); errors.Is(err, ErrLogDamaged) && !IsFull(err) && v.Applied() > 0 {
 			incomplete, err = fmt.Errorf("%w %d of the group's log: %w", ErrIncomplete, v.Applied(), err), nil
 		}
 		if err != nil {
