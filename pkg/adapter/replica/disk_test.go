@@ -18,14 +18,6 @@ type disk struct {
 
 var errFull = errors.New("no space left on device")
 
-// wait returns when the disk does not hang.
-func (d *disk) wait() {
-	d.mu.Lock()
-	left := time.Until(d.hangs)
-	d.mu.Unlock()
-	<-time.After(left)
-}
-
 func (d *disk) isFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

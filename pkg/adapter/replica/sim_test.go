@@ -515,3 +515,11 @@ func TestGroup_SabotageIsFound(t *testing.T) {
 		})
 	}
 }
+
+// wait returns when the disk does not hang.
+func (d *disk) wait() {
+	d.mu.Lock()
+	left := time.Until(d.hangs)
+	d.mu.Unlock()
+	time.Sleep(left)
+}
