@@ -84,7 +84,7 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 }
 
 // The files in the directory of the log. While joining is there, the log is of a learner that
-// has promised nothing to the others: it begins anew after a crash.
+// has promised nothing to the others, or of a disk that went back: the log begins anew after a crash.
 func (m *Member) logFile(name string) string {
 	return filepath.Join(m.cfg.DataDir, store.LogDir, name)
 }
@@ -123,6 +123,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 				m.ownVote.Store(promise == replica.OwnVote)
 				return false, err
 			}
+			joining = true
 		}
 	}
 	if err := os.RemoveAll(m.logFile("member")); err != nil {
@@ -186,7 +187,8 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// goOn reports that this member goes on with its log. One that went back is removed: this member joins anew.
+// goOn reports that this member goes on with its log. Of one that went back it marks that this member joins anew, before
+// the log is removed: the removal may be cut off.
 func (m *Member) goOn(ctx context.Context) (bool, error) {
 	id, err := m.readIdentity()
 	if err != nil {
@@ -202,7 +204,7 @@ func (m *Member) goOn(ctx context.Context) (bool, error) {
 	}
 	m.cfg.Log.Warn("this member's log is removed, and it joins anew in its own place", "why", err)
 	m.identity.Store(nil)
-	return false, os.RemoveAll(filepath.Dir(m.logFile("member")))
+	return false, m.setJoining()
 }
 
 // askOthers returns the others' answers to a member without a log, and why others are silent. A silent member counts

@@ -145,3 +145,24 @@ func TestStart_MembersTakeOneID(t *testing.T) {
 		t.Error("two groups:", err)
 	}
 }
+
+// The removal of a log that went back was cut off after the file identity: each later start refused the log without it.
+func TestStart_RemovalIsCutOff(t *testing.T) {
+	t.Parallel()
+	m := newThird(t, &admission{Group: "g", Joined: true, Marks: map[string]uint64{"c": 1}}, &admission{Group: "g", Joined: true})
+	if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	goesOn, err := m.goOn(t.Context())
+	joining, e := m.has("joining")
+	if goesOn || !joining || err != nil || e != nil {
+		t.Errorf("it goes on: %v; it is marked that it joins anew: %v; %v, %v", goesOn, joining, err, e)
+	}
+	if err := errors.Join(os.RemoveAll(m.logFile("identity")), os.MkdirAll(m.logFile("member"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	replaces, err := m.admit(t.Context())
+	if has, e := m.has("member"); !replaces || has || err != nil || e != nil {
+		t.Errorf("it joins anew: %v; it has its log: %v; %v, %v", replaces, has, err, e)
+	}
+}
