@@ -253,10 +253,11 @@ func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) er
 	return nil
 }
 
-// set are the attributes that each delivery sets, and that schedule: a request cannot give
+// set are the attributes that the adapter sets, and that schedule: a request cannot give
 // them. Others, such as reschedulecause, are a part of the event.
 var set = []string{
 	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
+	"reschedulefinal",
 }
 
 // unreadable is the error of a line without the names of Go's types.

@@ -167,7 +167,7 @@ func extensionName(field, name string) error {
 	case len(name) > maxExtensionName:
 		return schedule.Invalid(field, "has a name of more than %d characters", maxExtensionName)
 	case slices.Contains(cloudevent.Reserved, name):
-		return schedule.Invalid(field, "is set by the delivery and cannot be given")
+		return schedule.Invalid(field, "is set by the adapter and cannot be given")
 	}
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {

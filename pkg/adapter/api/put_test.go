@@ -207,6 +207,21 @@ func TestPut_BadFieldIsNamed(t *testing.T) {
 	}
 }
 
+// A caller could say that the key's object is gone: its key ended with the first success, though maxInterval
+// is for keys that come back. Only a watch knows it.
+func TestPut_CannotSayThatAnObjectIsGone(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	const event = `"event":{"reschedulefinal":true}`
+	if p := problemOf(t, e.do("PUT", base+"/schedules/k", "{"+event+"}").Body.Bytes()); p.Field != "event.reschedulefinal" {
+		t.Errorf("PUT: %+v", p)
+	}
+	w := e.do("POST", base+"/schedules", `{"items":[{"key":"k",`+event+`}]}`)
+	if !strings.Contains(w.Body.String(), `"event.reschedulefinal`) || len(e.requests) != 0 {
+		t.Errorf("bulk: %s", w.Body)
+	}
+}
+
 // Data may have 256 KiB.
 func TestPut_DataMayHave256KiB(t *testing.T) {
 	t.Parallel()

@@ -34,11 +34,12 @@ const (
 	ErrorDataAttribute = "knativeerrordata"
 )
 
-// Reserved are the attributes that control a schedule or that every delivery sets:
-// an event is stored without them.
+// Reserved are the attributes that control a schedule, that every delivery sets, or that
+// a watch alone gives: a request cannot give them, and the event of a reply loses them.
 var Reserved = []string{
 	KeyAttribute, AfterAttribute, AtAttribute, PolicyAttribute,
 	RevisionAttribute, DueAtAttribute, NumberAttribute,
+	schedule.FinalAttribute,
 }
 
 // maxErrorData bytes are 1024 in base64, the most that Knative's convention
