@@ -274,6 +274,69 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 	})
 }
 
+// In a source with maxInterval no letter could be redriven: the outcome that gave the event up left the key with
+// its next periodic occurrence, which counted as something newer.
+func TestRedrive_WorksWithMaxInterval(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sink  bool             // of dead letters, which refuses
+		o     schedule.Outcome // of the run
+		then  func(*Source) error
+		newer bool
+	}{
+		"a periodic occurrence waits":     {false, refused, nil, false},
+		"which a refused letter did":      {true, refused, nil, false},
+		"the sink asked for another time": {false, schedule.Outcome{Kind: schedule.Rejected, Again: &schedule.RescheduleAfter{After: time.Minute}}, nil, false},
+		"a call came since": {false, refused, func(s *Source) error {
+			_, err := s.Schedule("k", &schedule.Request{Policy: schedule.Latest}, nil)
+			return err
+		}, true},
+		"the period came, and its run succeeded": {false, refused, func(s *Source) error {
+			time.Sleep(time.Hour)
+			d, err := s.Take()
+			if d == nil || err != nil {
+				return errors.Join(err, errors.New("nothing is due"))
+			}
+			_, err = s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})
+			return err
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, done := open(t, func(_ *Config, sp *schedule.Spec) {
+					sp.MaxInterval, sp.Letters = time.Hour, schedule.Letters{Keep: 5, MaxAge: 24 * time.Hour}
+					if c.sink {
+						sp.DeadLetter = &schedule.Target{URL: "http://letters"}
+					}
+				})
+				defer done()
+				deliver(t, s, "k", c.o)
+				if c.sink {
+					d, err := s.Take()
+					if d == nil || err != nil {
+						t.Fatal(d, err)
+					}
+					if _, err := s.Finish(d, refused); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.then != nil {
+					if err := c.then(s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				there, err := s.RedriveLetter("k", false, nil)
+				if there == c.newer || is(err, schedule.CodeExists) != c.newer {
+					t.Fatal(there, err)
+				}
+				if v, _, err := s.Get("k"); err != nil || (v.State == schedule.Due) == c.newer || v.Event.Type != "t-k" {
+					t.Errorf("%+v %v", v, err)
+				}
+			})
+		})
+	}
+}
+
 func is(err error, code schedule.Code) bool {
 	refused, ok := errors.AsType[*schedule.Error](err)
 	return ok && refused.Code == code

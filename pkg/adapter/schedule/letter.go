@@ -39,19 +39,27 @@ func (e *Entry) keep(in Inputs, failure Failure) *Entry {
 	return letter.Keep(in)
 }
 
-// Keep returns a dead letter as one that is kept from now on.
+// Keep returns a dead letter as one that is kept from now on. Its Occurrence stays the revision of
+// the outcome that gave the event up.
 func (e *Entry) Keep(in Inputs) *Entry {
 	return &Entry{
-		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now.Add(keptFor),
+		Revision: in.Revision, Occurrence: e.Occurrence, ScheduledAt: in.Now, DueAt: in.Now.Add(keptFor),
 		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason,
 		Event: e.Event, TraceParent: e.TraceParent, TraceState: e.TraceState, DeadLetter: e.DeadLetter,
 	}
 }
 
+// left reports that cur is the occurrence which the outcome that made the letter left behind, with
+// maxInterval or Reschedule-After, and that nothing was accepted since: that has a revision of its own.
+func (e *Entry) left(cur *Entry) bool {
+	return cur.Revision == e.Occurrence && cur.Occurrence == e.Occurrence
+}
+
 // Redrive returns the request that makes a new occurrence of a dead letter that is kept:
 // due now, with an id of its own. cur is the key's entry, nil when nothing waits and nothing
 // is in flight: otherwise cur is newer than the letter, which takes its place only with
-// replace. Then it keeps its time if that is sooner.
+// replace, unless the outcome that made the letter left it. Then it keeps its time if that
+// is sooner.
 func (e *Entry) Redrive(cur *Entry, replace bool) (Request, error) {
 	r := Request{
 		Delay: new(time.Duration), Policy: Earliest, Event: e.Event.again(), MaxInterval: e.MaxInterval, Reason: e.Reason,
@@ -60,7 +68,7 @@ func (e *Entry) Redrive(cur *Entry, replace bool) (Request, error) {
 	switch {
 	case cur == nil:
 		r.UID = e.UID
-	case !replace:
+	case !replace && !e.left(cur):
 		return r, Refuse(CodeExists, "key %q has something newer, scheduled at %s: wait until it has ended, or give replace=true to put the dead letter in its place",
 			e.DeadLetter.Key, cur.ScheduledAt.UTC().Format(time.RFC3339Nano))
 	}

@@ -92,7 +92,7 @@ func (h *history) random(r *rand.Rand) (what, wrong string) {
 		if err != nil {
 			return "redrive, refused", ""
 		}
-		if there {
+		if there && eventOf(h.letter) != h.newest {
 			return "redrive", "it takes the place of something newer"
 		}
 		h.schedule(&q, 0)
