@@ -106,10 +106,10 @@ func ReadStopped(ctx context.Context, dataDir, work string, read func(context.Co
 func startStopped(starting context.Context, cfg *embed.Config) (*Server, error) {
 	var etcd *embed.Etcd
 	started := make(chan error, 1)
-	go func() (err error) {
+	go func() {
+		var err error
 		defer func() { started <- err }()
 		etcd, err = embed.StartEtcd(cfg)
-		return err
 	}()
 	select {
 	case err := <-started:
