@@ -111,7 +111,7 @@ func combine(all []decision, resync time.Duration, ofKey func(target) bool) answ
 			a.add(delayed{d.target, wait})
 		case d.err != nil:
 			a.err = cmp.Or(a.err, d.err)
-		case timer && !d.gone && ofKey(d.target):
+		case timer && resync > 0 && !d.gone && ofKey(d.target): // 0 is never
 			a.add(delayed{d.target, resync})
 		}
 	}
