@@ -479,7 +479,7 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 	k = chooseFlags(c)
 	c.Flags().StringVar(&older, "older-than", "", olderThan)
 	if verb == "redrive" {
-		c.Flags().BoolVar(&replace, "replace", false, "also in the place of something newer that waits or is in flight, whose event is lost")
+		c.Flags().BoolVar(&replace, "replace", false, "also while something newer waits or is in flight; its event is lost")
 	}
 	c.ValidArgsFunction = e.completeLetters
 	return c

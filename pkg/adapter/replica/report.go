@@ -14,7 +14,7 @@ const (
 	holdTime = 30 * time.Second
 	holdMost = time.Hour
 	// LogBytes is how much the log may take while a member takes a copy, or the views of two members are not written to
-	// their disks. From then on growth is refused, and what must go on is slowed down to slowBytes a second: the copy ends
+	// their disks. From then on changes are slowed down to slowBytes a second, and none is refused: the copy ends
 	// at last.
 	LogBytes  = 1 << 30
 	slowBytes = 1 << 20
@@ -151,7 +151,7 @@ func (t *Tenure) holdLog(reports map[string]Report, marks map[string]uint64) uin
 	return low
 }
 
-// HasSpace reports that the log may grow by what callers want.
+// HasSpace reports that the log takes less than LogBytes, so that changes are not slowed down.
 func (t *Tenure) HasSpace() bool { return t.g.cfg.Log.Size() < t.g.cfg.LogBytes }
 
 // slow waits so long that what is appended to a log without space takes slowBytes a second, while the tenure lasts.
