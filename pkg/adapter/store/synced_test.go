@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -322,9 +323,10 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 // that is used again. The next start was refused as damaged, although nothing was.
 func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 	t.Parallel()
-	full, mem := false, vfs.NewMem()
+	var full atomic.Bool // a flush reads it too
+	mem := vfs.NewMem()
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full && op.Path == syncedName && (op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpRemove) {
+		if full.Load() && op.Path == syncedName && (op.Kind == errorfs.OpFileWriteAt || op.Kind == errorfs.OpRemove) {
 			return syscall.ENOSPC
 		}
 		return nil
@@ -344,13 +346,13 @@ func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 	s.writing(log, []byte("synced"))()
 	s.syncing(log)()
 	s.naming()()
-	full = true
+	full.Store(true)
 	for range 2 {
 		if err := s.forget(name); !IsFull(err) {
 			t.Fatalf("the line is forgotten on a full disk: %v", err)
 		}
 	}
-	full = false
+	full.Store(false)
 	if err := s.forget(name); err != nil {
 		t.Fatal(err)
 	}
