@@ -15,11 +15,13 @@ import (
 	filteredfactory "knative.dev/pkg/client/injection/kube/informers/factory/filtered"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
+	"knative.dev/pkg/injection"
 	"knative.dev/pkg/injection/sharedmain"
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/signals"
 
 	"github.com/reschedule-dev/reschedule/config"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/relist"
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource"
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
@@ -33,7 +35,6 @@ var version = "devel"
 // created together would wait for minutes.
 var defaults = map[string]string{"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
 
-// sharedmain parses the flags before it makes the controllers.
 var manageAdapter = flag.Bool("manage-adapter", false,
 	"make the adapter's StatefulSet, with the image in RELATED_IMAGE_ADAPTER, and keep it as this version wants it; "+
 		"ADAPTER_VOLUME_SIZE and ADAPTER_STORAGE_CLASS are about its volume")
@@ -49,7 +50,9 @@ func main() {
 		}
 	}
 	ctx := filteredfactory.WithSelectors(signals.NewContext(), auth.OIDCLabelSelector)
-	sharedmain.MainWithContext(ctx, "reschedule-controller",
+	connection := injection.ParseAndGetRESTConfigOrDie() // it parses the flags
+	connection.Wrap(relist.Transport)
+	sharedmain.MainWithConfig(ctx, "reschedule-controller", connection,
 		reschedulesource.NewController, newScaler, reschedulesource.NewWatchAccounts)
 }
 

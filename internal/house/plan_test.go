@@ -40,6 +40,8 @@ var plan = map[string]rule{
 
 	"pkg/apis/sources/capacity": {may: []string{"pkg/apis/sources/v1alpha1"}, never: append([]string{module + "pkg/adapter"}, heavy...), not: []string{"net/http", "os"}},
 
+	"pkg/apis/sources/relist": {never: append([]string{module + "pkg"}, heavy...), not: []string{"os"}},
+
 	// The control plane. The planes meet only in pkg/apis.
 	"pkg/reconciler/reschedulesource": {
 		may:   []string{"pkg/apis/sources/...", "pkg/client/...", "pkg/reconciler/reschedulesource/resources"},
@@ -50,7 +52,7 @@ var plan = map[string]rule{
 		never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"},
 	},
 	"cmd/controller": {
-		may:   []string{"config", "pkg/reconciler/reschedulesource", "pkg/reconciler/reschedulesource/resources"},
+		may:   []string{"config", "pkg/apis/sources/relist", "pkg/reconciler/reschedulesource", "pkg/reconciler/reschedulesource/resources"},
 		never: []string{module + "pkg/adapter"},
 	},
 	// Manifests that a program applies itself.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/relist"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -107,6 +108,7 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 	if base.UserAgent == "" {
 		base.UserAgent = fmt.Sprintf("%s (%s/%s)", Component, runtime.GOOS, runtime.GOARCH)
 	}
+	base.Wrap(relist.Transport)
 	// One transport, and so one HTTP/2 connection, for all.
 	long, err := rest.HTTPClientFor(base)
 	if err != nil {

@@ -153,6 +153,19 @@ func TestClients_CallTheAPIServer(t *testing.T) {
 	}
 }
 
+// Each informer lists again where etcd was put back to an older state: its watch is of a version that has expired.
+func TestClients_EtcdIsPutBack(t *testing.T) {
+	t.Parallel()
+	c, r := calling(t)
+	r.answer = map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": "9"}}
+	for what, watched := range map[string]cache.ListerWatcher{"sources": c.Sources, "policies": c.Policies, "ConfigMaps": c.ConfigMaps} {
+		_, err := cache.ToWatcherWithContext(watched).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "10"})
+		if !apierrors.IsResourceExpired(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // fieldsOf returns the fields of an object as JSON.
 func fieldsOf(t *testing.T, o any) (fields map[string]any) {
 	t.Helper()
