@@ -23,6 +23,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
@@ -205,7 +206,8 @@ func (a *Adapter) deliveries() dispatch.Config {
 
 // watching is how objects are watched; its API is nil: sources cannot watch.
 func (a *Adapter) watching() watch.Config {
-	return watch.Config{API: a.origin.Objects(), Log: a.cfg.Log, Meter: a.telemetry.meter, Warn: a.origin.Warn, Changed: a.watchChanged}
+	return watch.Config{API: a.origin.Objects(), Log: a.cfg.Log, Meter: a.telemetry.meter, Warn: a.origin.Warn, Changed: a.watchChanged,
+		Memory: cluster.WatchBytes(a.cfg.Replication != nil)}
 }
 
 // join makes the adapter one of a group.

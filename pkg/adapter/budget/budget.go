@@ -24,7 +24,8 @@ type Budget struct {
 	used       int64
 	namespaces map[string]*namespace
 	waiting    list.List // of *waiter
-	missed     bool      // a TryGrow was refused since freed was called
+	missed     bool      // a TryGrow was refused since bytes were given back
+	poorest    int64     // the least that a namespace held whose TryGrow was refused since then
 	// One empty namespace and source are kept for reuse: most budgets have one
 	// source that claims again and again.
 	spareNamespace *namespace
@@ -92,9 +93,35 @@ func (c *Claim) TryGrow(n int64) bool {
 	b := c.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ok := b.grant(c, n)
-	b.missed = b.missed || !ok
-	return ok
+	if b.grant(c, n) {
+		return true
+	}
+	held := int64(0)
+	if ns := b.namespaces[c.namespace]; ns != nil {
+		held = ns.held
+	}
+	if !b.missed || held < b.poorest {
+		b.poorest = held
+	}
+	b.missed = true
+	return false
+}
+
+// Renew reports whether a claim goes on. It gives way when a namespace was refused that holds less than
+// its own would hold without it. Claims that are held for long must renew from time to time: what was
+// granted to the first ones would be theirs for ever.
+func (c *Claim) Renew() bool {
+	if c.held == 0 {
+		return false
+	}
+	b := c.budget
+	b.mu.Lock()
+	gives := b.missed && b.poorest+c.held <= c.source.namespace.held-c.held
+	b.mu.Unlock()
+	if gives {
+		c.Release()
+	}
+	return !gives
 }
 
 // Grow adds n to the claim, and waits for them until ctx ends. On an error the claim

@@ -288,3 +288,46 @@ func BenchmarkGrowAndRelease(b *testing.B) {
 		c.Release()
 	}
 }
+
+// A claim that is held for long gives way to a namespace that was refused and holds less, and only one does. Without
+// that the first namespaces kept all, and a newcomer found nothing for ever.
+func TestRenew_GivesWayToWhoHoldsLess(t *testing.T) {
+	t.Parallel()
+	b := New(8, nil)
+	var claims []*Claim
+	for i, name := range []string{"a", "a", "a", "b", "b", "c", "d", "e"} {
+		c := b.Claim(name, strconv.Itoa(i))
+		if !c.TryGrow(1) {
+			t.Fatalf("claim %d is refused", i)
+		}
+		claims = append(claims, &c)
+	}
+	renewed := func() (namespaces string) {
+		for _, c := range claims {
+			if c.Renew() {
+				namespaces += c.namespace
+			}
+		}
+		return namespaces
+	}
+	if got := renewed(); got != "aaabbcde" {
+		t.Errorf("%s renewed their claims, and none was refused", got)
+	}
+	newcomer := b.Claim("f", "x")
+	if newcomer.TryGrow(1) {
+		t.Fatal("a newcomer found something")
+	}
+	if got := renewed(); got != "aabbcde" {
+		t.Errorf("%s renewed their claims after a newcomer was refused", got)
+	}
+	if !newcomer.TryGrow(1) {
+		t.Error("the newcomer finds nothing still")
+	}
+	for range 2 { // one with as many as the rest would have gets nothing
+		second := b.Claim("f", "y")
+		second.TryGrow(1)
+		if got := renewed(); got != "aabbcde" {
+			t.Errorf("%s renewed their claims", got)
+		}
+	}
+}

@@ -13,7 +13,7 @@
 // queue that one caller could fill. Claims that grow step by step cannot deadlock
 // within their source: the oldest one may exceed the source's share, up to its
 // namespace's. Waiting claims are tried whenever bytes are given back, the longest
-// waiting one first.
+// waiting one first. Claims without an end give way to namespaces that hold less (Renew).
 //
 // It leaves to others: which bytes are counted and when, and how long to wait.
 package budget

@@ -17,9 +17,9 @@ const (
 	// shipped with.
 	SourceBytes = 64 << 20
 	// shippedLimit is the GOMEMLIMIT of config/500-adapter.yaml.
-	shippedLimit = 872 << 20
+	shippedLimit = 880 << 20
 	// shippedToMembers is the GOMEMLIMIT of config/replicated: what it is larger is for etcd.
-	shippedToMembers = 1640 << 20
+	shippedToMembers = 1648 << 20
 	// sourceBytes is what a source without parts takes in the registry, the queue and the store.
 	sourceBytes = 6 << 10
 	// retryEvery is how late a refused object is admitted that fits.
@@ -33,6 +33,9 @@ func totalFor(replicated bool) int64 {
 	}
 	return capacity.TotalForMemoryLimit(SourceBytes, shippedLimit)
 }
+
+// WatchBytes is what watches may take beside what they are shipped with: half as much more as sources.
+func WatchBytes(replicated bool) int64 { return (totalFor(replicated) - SourceBytes) / 2 }
 
 // newCapacity bounds what sources take: their objects, and as much again for what is in force,
 // which has texts of an older object.

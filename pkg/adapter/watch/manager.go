@@ -30,6 +30,8 @@ type Config struct {
 	// Random returns a number in [0,1), default math/rand/v2.
 	Random func() float64
 	Meter  metric.Meter // default none
+	// Memory is what watches may take beside Bytes.
+	Memory int64
 }
 
 // Queue is what a watching source needs of its queue: a *queue.Source.
@@ -47,11 +49,13 @@ type Queue interface {
 
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
-	cfg      Config
-	lists    *turns.Turns   // also of namespaces: one of a namespace of sources at a time
-	streams  *budget.Budget // watches that may be open
-	vanished *budget.Budget // bytes of deletions that lists have found
-	late     lateGroups
+	cfg     Config
+	lists   *turns.Turns   // also of namespaces: one of a namespace of sources at a time
+	streams *budget.Budget // watches that may be open
+	// remembered are bytes: what is known of namespaces, and watches of one namespace that wait
+	remembered *budget.Budget
+	vanished   *budget.Budget // bytes of deletions that lists have found
+	late       lateGroups
 	// A watch has a turn while it reads events, up to the batch that it makes, and while it
 	// evaluates an expression: what all watches hold is bounded by the number of turns.
 	reading, evaluating *turns.Turns
@@ -79,8 +83,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.NewShared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
-		reading: turns.NewShared(maxReading, maxReading/2, 0), evaluating: turns.NewN(turns.HalfOfProcessors(), 0)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.NewShared(maxLists, 1, 0), streams: budget.New(maxStreams+cfg.Memory/2/streamBytes, nil), vanished: budget.New(maxVanished, nil),
+		remembered: budget.New(maxRemembered+cfg.Memory/2, nil),
+		reading:    turns.NewShared(maxReading, maxReading/2, 0), evaluating: turns.NewN(turns.HalfOfProcessors(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
@@ -155,12 +160,16 @@ func (m *Manager) Status(uid string) (schedule.WatchStatus, bool) {
 }
 
 // Bytes is the most that watches hold.
-const Bytes = maxStreams*streamBytes + (maxReading+maxLists)*readingBytes + maxVanished
+const Bytes = maxStreams*streamBytes + (maxReading+maxLists)*readingBytes + maxVanished + maxRemembered
 
 const (
 	// maxStreams bounds the watches of all sources. A namespace gets half of what is left at
-	// most, a source half of that.
+	// most, a source half of that. A watch that ends, after ten minutes at most, gives way to a
+	// namespace that has fewer.
 	maxStreams = 512
+	// maxRemembered bounds what all sources remember of namespaces, in bytes, which are shared alike. What a source
+	// remembers stays: it does not know again what it has reported.
+	maxRemembered = 8 << 20
 	// streamBytes is what a watch takes that waits for its turn: 16 KiB of its answer have
 	// arrived.
 	streamBytes = 48 << 10

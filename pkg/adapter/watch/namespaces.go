@@ -26,10 +26,6 @@ func (m *Manager) perNamespaceRetry() time.Duration {
 	return perNamespaceRetry + time.Duration(m.cfg.Random()*float64(perNamespaceRetry))
 }
 
-// errTooMany is the error of a resource, or of the namespaces of a source, for which no
-// watch is left.
-var errTooMany = errors.New("all watches that the adapter may open are in use: it waits for a free one")
-
 // namespaceResource is the resource of namespaces.
 var namespaceResource = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
 
@@ -41,6 +37,7 @@ type namespaceSet struct {
 
 	mu      sync.Mutex
 	known   map[string]bool // the namespaces that exist, and whether they are selected
+	memory  memory          // of known
 	listed  bool
 	ready   chan struct{} // closed once listed
 	changed chan struct{} // closed at the next change of the selected ones
@@ -52,7 +49,9 @@ func newNamespaceSet(s *source, selector string) (*namespaceSet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the selector of namespaces: %w", err)
 	}
-	return &namespaceSet{s: s, selector: parsed, known: map[string]bool{}, ready: make(chan struct{}), changed: make(chan struct{})}, nil
+	n := &namespaceSet{s: s, selector: parsed, known: map[string]bool{}, ready: make(chan struct{}), changed: make(chan struct{})}
+	n.memory.claim = s.remembering()
+	return n, nil
 }
 
 // wait waits for the first list, and returns a channel that is closed at the next
@@ -95,8 +94,8 @@ func (n *namespaceSet) membership(namespace string) membership {
 	return gone
 }
 
-// set records a namespace.
-func (n *namespaceSet) set(o *objects.Object) {
+// set records a namespace, if the source may remember one more.
+func (n *namespaceSet) set(o *objects.Object) error {
 	set := labels.Set{}
 	for name, value := range o.Labels {
 		set[name], _ = value.(string)
@@ -104,11 +103,25 @@ func (n *namespaceSet) set(o *objects.Object) {
 	is := n.selector.Matches(set)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.known[o.Name]
+	was, exists := n.known[o.Name]
+	if !exists {
+		if err := n.memory.grow(int64(nameBytes + len(o.Name))); err != nil {
+			return err
+		}
+	}
 	n.known[o.Name] = is
 	if is != was {
 		n.signal()
 	}
+	return nil
+}
+
+// release forgets the namespaces, before the first list is complete: no stream has asked for them.
+func (n *namespaceSet) release() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.known)
+	n.memory.shrink(n.memory.bytes)
 }
 
 // remove records that a namespace is gone, after a while.
@@ -116,8 +129,8 @@ func (n *namespaceSet) remove(ctx context.Context, namespace string) {
 	time.AfterFunc(goneGrace, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if ctx.Err() == nil {
-			was := n.known[namespace]
+		if was, exists := n.known[namespace]; exists && ctx.Err() == nil {
+			n.memory.shrink(int64(nameBytes + len(namespace)))
 			delete(n.known, namespace)
 			if was {
 				n.signal()
@@ -141,6 +154,9 @@ func (n *namespaceSet) run(ctx context.Context) {
 		for _, stay := range going {
 			stay()
 		}
+		n.mu.Lock() // known stays: without it all namespaces would be gone for a stream that ends later
+		defer n.mu.Unlock()
+		n.memory.claim.Release()
 	}()
 	version := ""
 	src := n.s.settings.Load()
@@ -150,8 +166,8 @@ func (n *namespaceSet) run(ctx context.Context) {
 		began := time.Now()
 		n.opened = time.Time{}
 		var err error
-		if claim.Held() == 0 && !claim.TryGrow(1) {
-			err = errTooMany
+		if !claim.Renew() && !claim.TryGrow(1) {
+			err = errWatches
 		}
 		q := objects.Query{Resource: namespaceResource, Version: version}
 		if err == nil && version != "" {
@@ -168,6 +184,9 @@ func (n *namespaceSet) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		if listed, _ := n.fault(); err != nil && !listed { // it takes no memory while it waits
+			n.release()
 		}
 		if err != nil {
 			n.note(err)
@@ -215,8 +234,7 @@ func (n *namespaceSet) list(ctx context.Context, going map[string]context.Cancel
 	for {
 		page, err := api.List(ctx, account, q, &turn, func(o *objects.Object) error {
 			seen[o.Name] = true
-			n.exists(o, going)
-			return nil
+			return n.exists(o, going)
 		})
 		if err != nil {
 			return "", err
@@ -246,12 +264,12 @@ func (n *namespaceSet) list(ctx context.Context, going map[string]context.Cancel
 	return version, nil
 }
 
-func (n *namespaceSet) exists(o *objects.Object, going map[string]context.CancelFunc) {
+func (n *namespaceSet) exists(o *objects.Object, going map[string]context.CancelFunc) error {
 	if stay := going[o.Name]; stay != nil { // it was made again
 		stay()
 		delete(going, o.Name)
 	}
-	n.set(o)
+	return n.set(o)
 }
 
 func (n *namespaceSet) drop(ctx context.Context, name string, going map[string]context.CancelFunc) {
@@ -272,7 +290,9 @@ func (n *namespaceSet) watch(ctx context.Context, version string, going map[stri
 		Each: func(t objects.EventType, o *objects.Object) error {
 			switch t {
 			case objects.Added, objects.Modified:
-				n.exists(o, going)
+				if err := n.exists(o, going); err != nil {
+					return err
+				}
 			case objects.Deleted:
 				n.drop(ctx, o.Name, going)
 			case objects.Bookmark:
@@ -348,6 +368,8 @@ func (r *resource) runParts(ctx context.Context) error {
 		done chan struct{}
 	}
 	parts := map[string]part{}
+	held := r.s.remembering() // for them
+	defer held.Release()
 	whole := time.NewTimer(r.s.m.perNamespaceRetry())
 	defer whole.Stop()
 	for {
@@ -361,15 +383,23 @@ func (r *resource) runParts(ctx context.Context) error {
 				p.end()
 				<-p.done
 				delete(parts, name)
+				held.Shrink(partBytes)
 			}
 		}
 		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.namespaces.membership) }) {
 			break
 		}
 		r.forget("")
+		var again <-chan time.Time
 		for _, name := range names {
 			if _, ok := parts[name]; ok {
 				continue
+			}
+			if !held.TryGrow(partBytes) {
+				err := r.errPartWatches()
+				r.note("", false, err)
+				again = time.After(r.s.m.wait(err, len(parts)+1))
+				break
 			}
 			ctx, end := context.WithCancel(ctx)
 			p := part{end: end, done: make(chan struct{})}
@@ -385,6 +415,7 @@ func (r *resource) runParts(ctx context.Context) error {
 		allowed := false
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 		case <-whole.C:
 			allowed = r.wholeAllowed(ctx)

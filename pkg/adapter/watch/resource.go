@@ -325,7 +325,12 @@ func (r *resource) vanished(m *store.Mark, report bool) (change, error) {
 
 // keep stores a row.
 func (r *resource) keep(w row) error {
+	undo, err := r.rows.reserve(&w)
+	if err != nil {
+		return err
+	}
 	if err := r.s.q.SetWatchState(w.state()); err != nil {
+		undo()
 		return err
 	}
 	r.rows.set(w)

@@ -83,9 +83,16 @@ const revisionScope = "revision"
 
 // rows are the rows of one resource. It is safe for concurrent use.
 type rows struct {
-	mu sync.Mutex
-	by map[string]row // by namespace
+	mu     sync.Mutex
+	by     map[string]row // by namespace
+	memory memory
 }
+
+// rowBytes is what a row takes in memory beside its texts.
+const rowBytes = 192
+
+// size is what a row takes. Most rows have the selector of the resource.
+func (w *row) size() int64 { return int64(rowBytes + len(w.namespace) + len(w.selector)) }
 
 func (r *rows) get(namespace string) (row, bool) {
 	r.mu.Lock()
@@ -94,16 +101,46 @@ func (r *rows) get(namespace string) (row, bool) {
 	return w, ok
 }
 
+// set keeps a row that was reserved.
 func (r *rows) set(w row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.by[w.namespace] = w
 }
 
+// reserve makes space for a row, and returns what gives it back.
+func (r *rows) reserve(w *row) (undo func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := int64(0)
+	if old, ok := r.by[w.namespace]; ok {
+		before = old.size()
+	}
+	more := w.size() - before
+	if err := r.memory.grow(more); err != nil {
+		return nil, err
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.memory.shrink(more)
+	}, nil
+}
+
 func (r *rows) remove(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.by, namespace)
+	if w, ok := r.by[namespace]; ok {
+		r.memory.shrink(w.size())
+		delete(r.by, namespace)
+	}
+}
+
+// release ends the use of the rows.
+func (r *rows) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory.claim.Release()
 }
 
 // namespaces are the namespaces that have a row.

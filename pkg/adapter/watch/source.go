@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
@@ -154,14 +155,25 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 		if s.removed(err) || ctx.Err() != nil {
 			return
 		}
-		s.m.cfg.Log.Error("the marks of a watching source cannot be read; trying again", "source", src.Path(), "error", err)
-		if !pause(ctx, s.m.backoff(failures)) {
+		s.m.cfg.Log.Error("the rows of a watching source cannot be read; trying again", "source", src.Path(), "error", err)
+		if isOverShare(err) {
+			s.mu.Lock()
+			s.resources, s.watch, s.namespaces, s.fault = nil, src.Watch, nil, err
+			s.mu.Unlock()
+			s.publish()
+		}
+		if !pause(ctx, s.m.wait(err, failures)) {
 			return
 		}
 	}
 	if src.Watch == nil {
 		return
 	}
+	defer func() {
+		for _, r := range resources {
+			r.rows.release()
+		}
+	}()
 	s.mu.Lock()
 	s.resources, s.watch, s.namespaces, s.fault = resources, src.Watch, nil, nil
 	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
@@ -184,19 +196,31 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 	running.Wait()
 }
 
+// remembering returns a claim for what the source remembers.
+func (s *source) remembering() budget.Claim {
+	src := s.settings.Load()
+	return s.m.remembered.Claim(src.Namespace, src.Name)
+}
+
 // plan reads the rows of the store, removes the rows of resources that are not watched
 // any more, and returns the resources that are.
-func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
+func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 	states, err := s.q.WatchStates()
 	if err != nil {
 		return nil, err
 	}
 	wanted := map[uint64]*resource{}
-	var resources []*resource
+	defer func() {
+		if err != nil {
+			for _, r := range wanted {
+				r.rows.release()
+			}
+		}
+	}()
 	if w != nil {
 		for i := range w.Resources {
 			cfg := &w.Resources[i]
-			r := &resource{s: s, cfg: cfg, id: identity(cfg), rows: rows{by: map[string]row{}}, health: map[string]*health{}}
+			r := &resource{s: s, cfg: cfg, id: identity(cfg), rows: rows{by: map[string]row{}, memory: memory{claim: s.remembering()}}, health: map[string]*health{}}
 			if wanted[r.id] != nil { // it differs in the selector
 				r.id = bits(r.id ^ hashOf(cfg.Selector))
 			}
@@ -227,7 +251,11 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 		}
 		row, ok := parseRow(state)
 		if ok && wanted[row.resource] != nil {
-			wanted[row.resource].rows.by[row.namespace] = row
+			rows := &wanted[row.resource].rows
+			if _, err := rows.reserve(&row); err != nil {
+				return nil, err
+			}
+			rows.set(row)
 			continue
 		}
 		if w != nil && (state.Watch == revisionID || wanted[state.Watch] != nil) {

@@ -33,6 +33,8 @@ func classify(what string, err error) problem {
 		return problem{schedule.WatchForbidden, denied.Error()}
 	case overQuota(err):
 		return problem{schedule.WatchQuotaExceeded, what + ": changes wait, and are tried again: " + err.Error()}
+	case isOverShare(err):
+		return problem{schedule.WatchQuotaExceeded, what + ": " + err.Error()}
 	}
 	return problem{schedule.WatchUnreachable, fmt.Sprintf("%s cannot be watched: %v", what, err)}
 }
@@ -105,7 +107,11 @@ func (s *source) status() schedule.WatchStatus {
 	}
 	var all []problem
 	if fault != nil {
-		all = append(all, problem{schedule.WatchUnreachable, fault.Error()})
+		p := problem{schedule.WatchUnreachable, fault.Error()}
+		if isOverShare(fault) {
+			p.reason = schedule.WatchQuotaExceeded
+		}
+		all = append(all, p)
 	}
 	if namespaces != nil {
 		if listed, err := namespaces.fault(); err != nil {

@@ -158,7 +158,7 @@ func (m *Manager) wait(err error, failures int) time.Duration {
 		return min(d, maxNoKindWait)
 	case errors.As(err, &denied):
 		return min(d, maxNoRightWait)
-	case err != nil && !errors.Is(err, objects.ErrGone) && classify("", err).reason == schedule.WatchUnreachable:
+	case isOverShare(err), err != nil && !errors.Is(err, objects.ErrGone) && classify("", err).reason == schedule.WatchUnreachable:
 		return min(d, maxUnreachableWait)
 	}
 	return d
@@ -235,9 +235,11 @@ func (s *stream) needsOwners(o *objects.Object, listing bool) bool {
 
 // listAndWatch is once, until it needs to know the kind of the owners.
 func (s *stream) listAndWatch(ctx context.Context) error {
-	if s.claim.Held() == 0 && !s.claim.TryGrow(1) {
-		return fmt.Errorf("the source has too many watches for this adapter: give service account %s a ClusterRole to list and watch %s, so that one watch serves all namespaces",
-			s.r.s.account().Name, s.r.served.Name())
+	if !s.claim.Renew() && !s.claim.TryGrow(1) {
+		if s.r.perNamespace.Load() {
+			return s.r.errPartWatches()
+		}
+		return errWatches
 	}
 	var selection <-chan struct{}
 	if s.namespaces != nil {

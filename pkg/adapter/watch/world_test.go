@@ -41,6 +41,7 @@ type world struct {
 	warned  []string
 	changes int // of the status
 	streams int64
+	memory  int64 // of namespaces
 	meter   metric.Meter
 }
 
@@ -201,8 +202,23 @@ func (w *world) start() *world {
 	if w.streams > 0 {
 		w.m.streams = budget.New(w.streams, nil)
 	}
+	if w.memory > 0 {
+		w.m.remembered = budget.New(w.memory, nil)
+	}
 	w.m.Set(w.src, w.s)
 	return w
+}
+
+// neighbour adds a source of its own websites in another namespace.
+func (w *world) neighbour(namespace string) *schedule.Spec {
+	src := own()
+	src.UID, src.Namespace = "6b1f6d6e-4f0c-4c5e-9a53-000000000002", namespace
+	q, err := w.q.Set(src)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.m.Set(src, &taped{Source: q, w: w})
+	return src
 }
 
 // change gives the source other settings.

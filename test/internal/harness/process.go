@@ -24,7 +24,7 @@ type Process struct {
 // Pod is the process of config/500-adapter.yaml: 1 GiB, of which Go's runtime
 // aims at 85 %.
 func Pod() Process {
-	return Process{Env: []string{"GOMEMLIMIT=872MiB"}, Memory: 1 << 30}
+	return Process{Env: []string{"GOMEMLIMIT=880MiB"}, Memory: 1 << 30}
 }
 
 // Start is [Process.Launch] for one test, as [Start] is.
