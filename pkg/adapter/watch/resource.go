@@ -272,6 +272,14 @@ func (r *resource) narrow(ctx context.Context, names []string, of func(namespace
 // drop removes the marks and the row of a namespace. report: its objects are deleted,
 // which schedules their keys.
 func (r *resource) drop(ctx context.Context, namespace string, report bool) error {
+	// After a crash on the way the namespace is listed if it is selected again: a watch that goes on would report what was
+	// reported.
+	if w, ok := r.rows.get(namespace); ok && w.complete {
+		w.complete = false
+		if err := r.keep(w); err != nil {
+			return err
+		}
+	}
 	err := r.sweep(ctx, namespace+"/", func(*store.Mark) (bool, bool) { return true, report })
 	if err != nil {
 		return err

@@ -255,3 +255,27 @@ func TestNamespaces_ForeignOnesReopenNothing(t *testing.T) {
 		})
 	}
 }
+
+// Power is lost between the batch that reports the objects of a deleted namespace and the removal of its row, and the
+// namespace is made again: the watch goes on from before the deletions, and reported them once more.
+func TestNamespaces_DeletedAndBackAfterACrash(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		w.api.put("Namespace", "a", true, team("a"))
+		w.api.put("Website", "a/1", true)
+		w.start()
+		w.want("first list", time.Minute, "add Website/a/1")
+		w.stop()
+		w.api.remove("Website", "a/1")
+		w.api.remove("Namespace", "a")
+		w.start()
+		w.mu.Lock()
+		w.s.crash = func(batch int) (bool, bool) { return false, batch == 1 }
+		w.mu.Unlock()
+		w.want("deleted", 5*time.Minute, "delete Website/a/1")
+		w.lose(0, nil)
+		w.api.put("Namespace", "a", true, team("a"))
+		w.api.put("Website", "a/2", true)
+		w.start()
+		w.want("made again", 5*time.Minute, "add Website/a/2")
+	})
+}
