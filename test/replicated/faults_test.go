@@ -4,9 +4,12 @@ package replicated
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -279,8 +282,7 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()
-	ballast := filepath.Join(disks[i], "ballast")
-	leave(t, ballast, 100<<20) // less than is shared by namespaces, more than the reserve
+	g.leave(i, disks[i], 1.1, 1.3) // less than is shared by namespaces, more than the reserve
 	begun := time.Now()
 	next := g.owner()
 	for next == i && time.Since(begun) < harness.Patience {
@@ -322,36 +324,169 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 	if now := g.owner(); now != owner {
 		t.Errorf("the shard went from %s to %s, whose disk is nearly full too", name(owner), name(now))
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
+	for _, k := range []int{i, (i + 1) % 3} { // a majority
+		if err := os.Remove(filepath.Join(disks[k], "ballast")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	begun = time.Now()
 	g.mu.Lock()
 	g.full = true
 	g.mu.Unlock()
 	g.put(g.key(), 0)
-	t.Logf("a new key is taken %s after one disk has space again", time.Since(begun).Round(time.Millisecond))
-	for g.owner() != i && time.Since(begun) < harness.Patience {
+	t.Logf("a new key is taken %s after two disks have space again", time.Since(begun).Round(time.Millisecond))
+	begun = time.Now()
+	for g.owner() == (i+2)%3 && time.Since(begun) < harness.Patience {
 	}
-	if g.owner() != i {
-		t.Error("the member with space does not own the shard")
+	if g.owner() == (i+2)%3 {
+		t.Error("no member with space owns the shard")
 	}
 	g.settled()
 }
 
-// leave writes a file until so many bytes are free.
-func leave(t *testing.T, path string, free int64) {
-	t.Helper()
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(filepath.Dir(path), &s); err != nil {
+// Where the disk of one follower has no space, the group goes on. Where both followers' have none, growth is answered 507
+// by an owner with space, and the rest goes on: no process ends. It heals with one of the disks. A follower whose disk is
+// really full ends, and is a member again once there is space, however often it was started before.
+func TestFollowers_DiskNearlyFull(t *testing.T) {
+	g, disks := startOnDisks(t, 0)
+	stop := g.write()
+	owner := g.owner()
+	one, other := (owner+1)%3, (owner+2)%3
+	g.leave(one, disks[one], 0.25, 0.5)
+	g.pass(3 * time.Second) // no call is answered 507
+	stop()
+	url := g.members[owner].URL + "/tests/s/schedules/"
+	kept, due := g.key(), g.key()
+	g.put(kept, 24*time.Hour)
+	g.mu.Lock()
+	delete(g.acked, kept)
+	g.full = true
+	g.mu.Unlock()
+	g.put(due, 6*time.Second)
+	g.leave(other, disks[other], 0.25, 0.5) // not even a small namespace may grow, and deliveries go on
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	for refused := 0; refused < 20; {
+		r, err := harness.Do(ctx, http.MethodPut, url+g.key(), `{"delay":"1h"}`)
+		if err != nil || refused > 0 && r.Status < 300 {
+			t.Fatal(refused, r, err)
+		}
+		if r.Status == http.StatusInsufficientStorage {
+			refused++
+		}
+	}
+	if r, err := harness.Do(ctx, http.MethodDelete, url+kept, ""); err != nil || r.Status >= 300 {
+		t.Error("DELETE:", r, err)
+	}
+	g.settled()
+	for i, a := range g.members {
+		select {
+		case <-a.Exited():
+			t.Errorf("%s has ended", name(i))
+		default:
+		}
+	}
+	if err := os.Remove(filepath.Join(disks[other], "ballast")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Create(path)
+	begun := time.Now()
+	g.put(g.key(), 0)
+	t.Logf("a new key is taken %s after a follower has space again", time.Since(begun).Round(time.Millisecond))
+	g.errors = diskFails
+	stop = g.write()
+	g.setAvoided(one)
+	for n, running := 0, true; running; n++ { // it frees a part at first
+		fill(t, filepath.Join(disks[one], fmt.Sprint("ballast", n)))
+		select {
+		case <-g.members[one].Exited():
+			running = false
+		case <-time.After(time.Second):
+			running = n < 60
+		}
+	}
+	ends(t, g.members[one])
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		out, _ := exec.CommandContext(ctx, program(), g.flags(one)...).CombinedOutput()
+		cancel()
+		t.Logf("started with a full disk, it said:\n%s", out)
+	}
+	files, err := filepath.Glob(filepath.Join(disks[one], "ballast*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.comesBack(one)
+	stop()
+	g.settled()
+}
+
+// leave writes a file until the member says that what is free of its disk is between these parts of the reserve.
+func (g *group) leave(i int, disk string, least, most float64) {
+	t := g.t
+	t.Helper()
+	end := time.Now().Add(harness.Patience)
+	for {
+		m := g.members[i]
+		r, err := harness.Do(t.Context(), http.MethodGet, m.Admin+"/metrics", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, reserve := gauge(string(r.Body), "reschedule_storage_free_bytes"), gauge(string(r.Body), "reschedule_storage_reserve_bytes")
+		if part := float64(now) / float64(reserve); part > least && part < most {
+			t.Logf("%s has %d MB free, a reserve of %d MB, and really %d MB free; the log takes %s", name(i), now>>20, reserve>>20, really(t, disk)>>20, command(t, "du", "-sm", filepath.Join(disk, "log")))
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(name(i), "has", now, "free, of a reserve of", reserve)
+		}
+		leave(t, filepath.Join(disk, "ballast"), really(t, disk)-now+int64(float64(reserve)*(least+most)/2))
+		<-time.After(200 * time.Millisecond)
+	}
+}
+
+// gauge is the value of a metric, whatever its labels are.
+func gauge(metrics, name string) int64 {
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, name) {
+			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " ")+1:]), 64)
+			return int64(value)
+		}
+	}
+	return 0
+}
+
+// really is how many bytes the file system has free.
+func really(t testing.TB, dir string) int64 {
+	t.Helper()
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		t.Fatal(err)
+	}
+	return int64(s.Bavail) * s.Bsize
+}
+
+// leave writes a file until so many bytes are free.
+func leave(t testing.TB, path string, free int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Bavail)*s.Bsize-free); err != nil {
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := info.Size() + really(t, filepath.Dir(path)) - free
+	if err = f.Truncate(size); err == nil {
+		err = syscall.Fallocate(int(f.Fd()), 0, 0, size)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -26,6 +26,7 @@ func (m *Member) answerClock(w http.ResponseWriter) {
 		unavailable(w, "this member has not opened its log yet")
 		return
 	}
+	w.Header().Set(diskHeader, diskText(m.view.get().Disk()))
 	if f := m.fit(); f != unfit {
 		w.Header().Set(fitHeader, string(f))
 	}
@@ -41,9 +42,9 @@ func (m *Member) compareClocks(ctx context.Context) {
 	defer tick.Stop()
 	for was := false; ; {
 		for _, name := range m.cfg.others() {
-			if o, fit, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
+			if o, says, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
 				m.clocks.Record(name, o)
-				m.successors.record(name, fit)
+				m.others.record(name, says)
 			}
 		}
 		if off := m.clocks.ExceedsLimit(); off != was {
@@ -64,31 +65,31 @@ func (m *Member) compareClocks(ctx context.Context) {
 }
 
 // offset measures the wall clock of another member: it was read at some moment of the call.
-// It also returns how fit that member is to take the shard over.
-func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, f fitness, err error) {
+// It also returns what that member says about itself.
+func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, says answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.url(name, clockPath), http.NoBody)
 	if err != nil {
-		return by, unfit, err
+		return by, says, err
 	}
 	before, began := m.log.Wall().Round(0), time.Now()
-	answer, err := m.client.Do(request)
+	response, err := m.client.Do(request)
 	if err != nil {
-		return by, unfit, err
+		return by, says, err
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	half := time.Since(began) / 2
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 32))
+	text, err := io.ReadAll(io.LimitReader(response.Body, 32))
 	if err != nil {
-		return by, unfit, err
+		return by, says, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		return by, unfit, fmt.Errorf("group: the member answered %d", answer.StatusCode)
+	if response.StatusCode != http.StatusOK {
+		return by, says, fmt.Errorf("group: the member answered %d", response.StatusCode)
 	}
 	ns, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return by, unfit, fmt.Errorf("group: its clock: %w", err)
+		return by, says, fmt.Errorf("group: its clock: %w", err)
 	}
-	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, fitness(answer.Header.Get(fitHeader)), nil
+	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, answerOf(response.Header), nil
 }

@@ -90,6 +90,8 @@ type Log interface {
 	Ready() <-chan struct{}
 	// Tidy looks after the log's files until ctx ends.
 	Tidy(ctx context.Context, owns func() bool)
+	// DiskUse is how much the log takes on this member's disk, and how much it may take while no member takes a copy.
+	DiskUse() (now, most int64)
 	// Silence is how long an owner is silent before another member claims the shard. Its lease is
 	// 0.8 of that.
 	Silence() time.Duration

@@ -1,16 +1,23 @@
 package group
 
 import (
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// fitHeader is on the answer to clockPath of a member that may take the shard over.
-const fitHeader = "Reschedule-Fit"
+const (
+	// fitHeader is on the answer to clockPath of a member that may take the shard over.
+	fitHeader = "Reschedule-Fit"
+	// diskHeader is on each of these answers: the free bytes of the disk, the reserve, and what is scarce.
+	diskHeader = "Reschedule-Disk"
+)
 
 // fitness is how fit a member is to take the shard over from an owner that should not own it.
 type fitness string
@@ -24,8 +31,8 @@ const (
 )
 
 const (
-	// successorLife is how long a member counts as fit after it reported that.
-	successorLife = 3 * time.Second
+	// answerLife is how long an answer of a member counts: that it is fit, and that its disk has space.
+	answerLife = 3 * time.Second
 	// successorBehind is how long a fit member may have received nothing from the owner, which it does
 	// each 0.15 s.
 	successorBehind = 2 * time.Second
@@ -34,36 +41,71 @@ const (
 	resignEvery = time.Minute
 )
 
-// successors are the other members that reported that they are fit to own the shard; the owner never does.
-type successors struct {
+// others is what the two other members answered last.
+type others struct {
 	mu      sync.Mutex
-	answers map[string]fitnessAnswer
+	answers map[string]answer
 }
 
-type fitnessAnswer struct {
+// answer is what a member says about itself: how fit it is to own the shard, which an owner never is, and its disk.
+type answer struct {
 	fitness
-	at time.Time
+	disk *store.Disk // nil: it does not say
+	at   time.Time
 }
 
-func (h *successors) record(member string, f fitness) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.answers == nil {
-		h.answers = map[string]fitnessAnswer{}
+func (o *others) record(member string, a answer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.answers == nil {
+		o.answers = map[string]answer{}
 	}
-	h.answers[member] = fitnessAnswer{f, time.Now()}
+	a.at = time.Now()
+	o.answers[member] = a
 }
 
-// any reports whether a recent report of a member is that fit, or fitter.
-func (h *successors) any(least fitness) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, a := range h.answers {
-		if time.Since(a.at) < successorLife && (a.fitness == ample || a.fitness == least) {
+func (a answer) isRecent() bool { return time.Since(a.at) < answerLife }
+
+// anyFit reports whether a recent answer of a member is that fit, or fitter.
+func (o *others) anyFit(least fitness) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range o.answers {
+		if a.isRecent() && (a.fitness == ample || a.fitness == least) {
 			return true
 		}
 	}
 	return false
+}
+
+// mostDisks reports whether it is so of this member's disk and another one's, if it is so of this one's. A member that is
+// away counts by what it said last: while it may be so of both others, it counts.
+func (o *others) mostDisks(is func(store.Disk) bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	not := false
+	for _, a := range o.answers {
+		switch {
+		case a.disk == nil:
+		case !is(*a.disk):
+			not = true
+		case a.isRecent():
+			return true
+		}
+	}
+	return !not
+}
+
+// diskText is the value of diskHeader.
+func diskText(d store.Disk) string { return fmt.Sprint(d.Free, d.Reserve, d.Scarce) }
+
+// answerOf reads what a member says about itself.
+func answerOf(h http.Header) answer {
+	a, d := answer{fitness: fitness(h.Get(fitHeader))}, store.Disk{}
+	if n, _ := fmt.Sscan(h.Get(diskHeader), &d.Free, &d.Reserve, &d.Scarce); n == 3 {
+		a.disk = &d
+	}
+	return a
 }
 
 // fit is how fit this member is to take the shard over. It must be able to claim it now: it
@@ -81,19 +123,19 @@ func (m *Member) fit() fitness {
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
-	return m.clocks.ExceedsLimit() || m.view.get().LowOnSpace() && m.successors.any(ample)
+	return m.clocks.ExceedsLimit() || m.view.get().LowOnSpace() && m.others.anyFit(ample)
 }
 
 // whyResign is why a member should not own the shard while another member can, "": it may. short: its
 // disk is nearly full.
-func whyResign(clocks *replica.Clocks, short bool, successors *successors) string {
+func whyResign(clocks *replica.Clocks, short bool, others *others) string {
 	switch {
-	case clocks.IsAhead() && successors.any(able):
+	case clocks.IsAhead() && others.anyFit(able):
 		return "its clock is ahead: what is due at a time would be delivered before it"
 	case clocks.ExceedsLimit():
 		// With a clock that is behind it goes on: one that jumps ahead makes delays shorter.
 		return ""
-	case short && successors.any(ample):
+	case short && others.anyFit(ample):
 		return "its disk is nearly full"
 	}
 	return ""
@@ -108,7 +150,7 @@ func (m *Member) resign() {
 	if t == nil || !t.lease.Valid() {
 		return
 	}
-	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.successors)
+	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.others)
 	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}

@@ -3,6 +3,8 @@ package group
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -21,7 +24,7 @@ import (
 func TestHeirs_SaidLately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var h successors
+		var h others
 		for _, step := range []struct {
 			member      string
 			says        fitness
@@ -34,16 +37,64 @@ func TestHeirs_SaidLately(t *testing.T) {
 			{"b", unfit, 0, true, true},
 			{"c", unfit, 0, false, false},
 			{"c", "of another version", 0, false, false},
-			{"c", ample, successorLife - 1, true, true},
-			{"c", ample, successorLife, false, false},
+			{"c", ample, answerLife - 1, true, true},
+			{"c", ample, answerLife, false, false},
 		} {
-			h.record(step.member, step.says)
+			h.record(step.member, answer{fitness: step.says})
 			time.Sleep(step.after)
-			if gotAble, gotAmple := h.any(able), h.any(ample); gotAble != step.able || gotAmple != step.ample {
+			if gotAble, gotAmple := h.anyFit(able), h.anyFit(ample); gotAble != step.able || gotAmple != step.ample {
 				t.Errorf("%+v: able %v, ample %v", step, gotAble, gotAmple)
 			}
 		}
 	})
+}
+
+// Two followers' disks filled up while the owner's had space: they ended, and the group had no majority. Nothing grows
+// unless this member's disk and another one's have space. A member that is away says nothing new; of a full one it is
+// known, and one that had space does not count for long.
+func TestDisks_AMajorityHasSpace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const has, full, silent = "1 1 0", "0 1 0", ""
+		for name, test := range map[string]struct {
+			b, c string // what they say
+			bFor time.Duration
+			want bool
+		}{
+			"nothing is known yet":                   {silent, silent, 0, true},
+			"both have space":                        {has, has, 0, true},
+			"both are full":                          {full, full, 0, false},
+			"one is full":                            {has, full, 0, true},
+			"one is full, the other is away":         {has, full, answerLife, false},
+			"a full one is away":                     {full, has, answerLife, true},
+			"both are full, one is away":             {full, full, answerLife, false},
+			"one is full, of one nothing is known":   {silent, full, 0, false},
+			"one had space, and is away":             {has, has, answerLife, true},
+			"one has space, of one nothing is known": {silent, has, 0, true},
+		} {
+			var o others
+			o.record("b", answerOf(http.Header{diskHeader: {test.b}}))
+			time.Sleep(test.bFor)
+			o.record("c", answerOf(http.Header{diskHeader: {test.c}}))
+			if got := o.mostDisks(func(d store.Disk) bool { return d.Free >= d.Reserve }); got != test.want {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+	})
+}
+
+// A member says how much space its disk has.
+func TestDisk_ToldToOthers(t *testing.T) {
+	t.Parallel()
+	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	b := &Member{log: readyLog{}, view: appliedView(t, smallDisk{vfs.Default, 5 << 30}, 4)}
+	b.shard.Store(&log)
+	a := &Member{log: readyLog{}, client: http.DefaultClient}
+	a.cfg.Settings = Settings{Member: "a", peers: map[string]string{"b": peer(t, func(w http.ResponseWriter, _ *http.Request) { b.answerClock(w) })}}
+	_, says, err := a.offset(t.Context(), "b")
+	if err != nil || says.disk == nil || *says.disk != (store.Disk{Free: 5 << 30, Reserve: 256 << 20, Scarce: 1 << 30}) {
+		t.Errorf("%+v %v", says.disk, err)
+	}
 }
 
 // An owner hands the shard over for a clock that is ahead or a disk that is nearly full, and only to
@@ -69,11 +120,11 @@ func TestOwner_ResignsForABetterHeir(t *testing.T) {
 		{replica.OffLimit + 1, true, ample, ""},
 		{replica.OffLimit, true, ample, "disk"},
 	} {
-		clocks, others := replica.NewClocks("a", 2), successors{}
+		clocks, heirs := replica.NewClocks("a", 2), others{}
 		clocks.Record("b", replica.Offset{By: c.by})
 		clocks.Record("c", replica.Offset{By: c.by})
-		others.record("b", c.heir)
-		if got := whyResign(clocks, c.short, &others); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+		heirs.record("b", answer{fitness: c.heir})
+		if got := whyResign(clocks, c.short, &heirs); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

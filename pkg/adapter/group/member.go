@@ -38,7 +38,7 @@ type Member struct {
 	log          Log
 	group        *replica.Group
 	clocks       *replica.Clocks
-	successors   successors
+	others       others
 	resignations *rate.Limiter
 	client       *http.Client
 	slots        *budget.Budget // calls that are forwarded in this group
@@ -92,7 +92,7 @@ func Open(cfg Config) (*Member, error) {
 			m.otherGroups[shard] = newOtherGroup(m, shard)
 		}
 	}
-	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}
+	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal, LogUse: m.logUse}
 	if cfg.Migrate {
 		migrated, err := store.ToGroup(o)
 		if err != nil && !errors.Is(err, store.ErrNothing) {
@@ -128,6 +128,14 @@ func (m *Member) Serving() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.queue, t.dispatch, t.watches
+}
+
+// logUse is store.Options.LogUse.
+func (m *Member) logUse() (now, most int64) {
+	if m.shard.Load() == nil {
+		return 0, 0
+	}
+	return m.log.DiskUse()
 }
 
 // Corrupt and Usage are of the view.

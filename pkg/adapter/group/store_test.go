@@ -52,7 +52,7 @@ func (g *trio) start() {
 		m.group = replica.New(replica.Config{
 			Member: name, Members: []string{"a", "b", "c"}, Log: g.log.Member(), View: view, Silence: 600 * time.Millisecond,
 			Own: func(ctx context.Context, tenure *replica.Tenure) {
-				db, err := view.Own(tenureLog{tenure})
+				db, err := view.Own(tenureLog{tenure, &others{}})
 				if err != nil {
 					if ctx.Err() == nil {
 						g.t.Errorf("%s: owning: %v", name, err)
@@ -191,3 +191,9 @@ func (l *brokenLog) Append(batch []byte) error {
 
 func (l *brokenLog) Valid() bool { return l.err == nil }
 func (l *brokenLog) Level() int  { return 1 }
+
+// MostDisks implements store.Log.
+func (*brokenLog) MostDisks(func(store.Disk) bool) bool { return true }
+
+// Full implements store.Log.
+func (*brokenLog) Full() bool { return false }

@@ -72,7 +72,7 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 }
 
 func (t *tenure) open() (err error) {
-	if t.store, err = t.m.view.get().Own(tenureLog{t.lease}); err != nil {
+	if t.store, err = t.m.view.get().Own(tenureLog{t.lease, &t.m.others}); err != nil {
 		return err
 	}
 	if err := t.store.SetHistory(*t.m.identity.Load()); err != nil {

@@ -8,7 +8,16 @@ import (
 )
 
 // tenureLog is a tenure as the log of a store.
-type tenureLog struct{ *replica.Tenure }
+type tenureLog struct {
+	*replica.Tenure
+	others *others
+}
+
+// MostDisks implements store.Log.
+func (l tenureLog) MostDisks(is func(store.Disk) bool) bool { return l.others.mostDisks(is) }
+
+// Full implements store.Log.
+func (l tenureLog) Full() bool { return !l.HasSpace() }
 
 // Append implements store.Log.
 func (l tenureLog) Append(batch []byte) error {

@@ -178,6 +178,8 @@ type readyLog struct{ Log }
 
 func (readyLog) Close() {}
 
+func (readyLog) Wall() time.Time { return time.Now() }
+
 func (readyLog) Ready() <-chan struct{} {
 	ready := make(chan struct{})
 	close(ready)

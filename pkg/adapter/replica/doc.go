@@ -39,7 +39,7 @@
 // An entry is removed from the log when all members have their views on disk beyond it, or
 // a majority has and [KeepBytes] of newer entries are there. A member that comes back later
 // takes a copy of another one's view. The log is kept while it does; from [LogBytes] on appends are
-// slow, so that the copy ends.
+// slow, so that the copy ends, and the caller lets nothing grow.
 //
 // # What it leaves to others
 //

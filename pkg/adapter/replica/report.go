@@ -14,8 +14,8 @@ const (
 	holdTime = 30 * time.Second
 	holdMost = time.Hour
 	// LogBytes is how much the log may take while a member takes a copy, or the views of two members are not written to
-	// their disks. From then on changes are slowed down to slowBytes a second, and none is refused: the copy ends
-	// at last.
+	// their disks. From then on changes are slowed down to slowBytes a second, and none is refused here: the copy ends
+	// at last. The caller refuses growth.
 	LogBytes  = 1 << 30
 	slowBytes = 1 << 20
 )
@@ -151,7 +151,8 @@ func (t *Tenure) holdLog(reports map[string]Report, marks map[string]uint64) uin
 	return low
 }
 
-// HasSpace reports that the log takes less than LogBytes, so that changes are not slowed down.
+// HasSpace reports that the log takes less than LogBytes, so that changes are not slowed down. Without space nothing
+// should grow.
 func (t *Tenure) HasSpace() bool { return t.g.cfg.Log.Size() < t.g.cfg.LogBytes }
 
 // slow waits so long that what is appended to a log without space takes slowBytes a second, while the tenure lasts.

@@ -27,6 +27,12 @@ func (l *sizeLog) Append(batch []byte) error {
 func (l *sizeLog) Valid() bool { return true }
 func (l *sizeLog) Level() int  { return 1 }
 
+// MostDisks implements store.Log.
+func (*sizeLog) MostDisks(func(Disk) bool) bool { return true }
+
+// Full implements store.Log.
+func (*sizeLog) Full() bool { return false }
+
 // A large batch was merged with the batches that waited before it, so that innocent calls shared its refusal.
 func TestMerge_LargeBatchStaysAlone(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,12 @@ func (g group) Append(batch []byte) error { return g.view.Apply(g.view.Applied()
 func (g group) Valid() bool               { return true }
 func (g group) Level() int                { return 1 }
 
+// MostDisks implements store.Log.
+func (group) MostDisks(func(store.Disk) bool) bool { return true }
+
+// Full implements store.Log.
+func (group) Full() bool { return false }
+
 // asMember opens the directory as a member's, which owns it.
 func asMember(fs vfs.FS, use func(*store.View, *store.DB) error) error {
 	v, err := store.OpenView(store.Options{Dir: "data", FS: fs})

@@ -31,6 +31,9 @@ type Options struct {
 	// Default: a tenth of the file system, at least 16 MiB unless that is more
 	// than a quarter of it, at most 256 MiB. Negative: none.
 	Reserve int64
+	// LogUse is how much the log of a group takes on the same disk, and how much it may take. On a small disk a quarter
+	// of the disk is kept free for the log. nil: there is no such log.
+	LogUse func() (now, most int64)
 
 	lock    *pebble.Lock // that is held already
 	lenient bool         // open also what cannot be read in parts

@@ -2,6 +2,7 @@ package store
 
 import (
 	"log/slog"
+	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -40,30 +41,59 @@ const smallShare = 64
 //     refused. Some 32 small namespaces can fill the first half for good; then they and all
 //     replacements are refused, and the second half is still for outcomes and removals. A
 //     namespace counts with all its sources, and tenants do not make namespaces.
+//
+// In a group a change needs a majority of disks, which the rules allow by [Log.MostDisks]. What the group's log may
+// still take of a disk is not free.
 type space struct {
 	fs              vfs.FS
 	dir             string
 	reserve, scarce int64
+	total           int64
 	known           bool // the file system reports its usage
 	ballast         *ballast
+	logUse          func() (now, most int64)
 
 	checkedAt atomic.Int64 // Unix nanoseconds
 	free      atomic.Int64
 }
 
 func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage, b *ballast) {
-	r.fs, r.dir, r.known, r.ballast = fs, o.Dir, u.TotalBytes > 0, b
-	r.reserve, r.scarce = o.reserve(u.TotalBytes), int64(min(u.TotalBytes/8, maxScarce))
-	r.free.Store(b.balance(int64(u.AvailBytes), r.reserve))
+	r.fs, r.dir, r.known, r.ballast, r.logUse = fs, o.Dir, u.TotalBytes > 0, b, o.LogUse
+	r.reserve, r.scarce, r.total = o.reserve(u.TotalBytes), int64(min(u.TotalBytes/8, maxScarce)), int64(u.TotalBytes)
+	r.take(u)
+}
+
+// take takes over how much is free.
+func (r *space) take(u vfs.DiskUsage) {
+	free := r.ballast.balance(int64(u.AvailBytes), r.reserve)
+	if r.logUse != nil {
+		now, most := r.logUse()
+		free -= max(0, min(most, r.total/4)-now)
+	}
+	r.free.Store(free)
+}
+
+// Disk is the disk of a member of a group, as the rules of space see it.
+type Disk struct{ Free, Reserve, Scarce int64 }
+
+// Disk is where the store is. Nothing is free of it while changes wait for space.
+func (db *DB) Disk() Disk {
+	if db.Waiting() {
+		return Disk{-1, db.space.reserve, db.space.scarce}
+	}
+	return db.space.disk()
+}
+
+func (r *space) disk() Disk {
+	if !r.known {
+		return Disk{Free: math.MaxInt64}
+	}
+	return Disk{r.freeNow(), r.reserve, r.scarce}
 }
 
 // Space implements Store.
 func (db *DB) Space(growth, held int64) error {
-	r := &db.space
-	if db.Waiting() {
-		return ErrFull
-	}
-	if r.known && !r.allows(r.freeNow(), growth, held) {
+	if growth > 0 && db.grouped != nil && db.grouped.log.Full() || !db.mostDisks(func(d Disk) bool { return d.allows(growth, held) }) {
 		return ErrFull
 	}
 	return nil
@@ -72,8 +102,12 @@ func (db *DB) Space(growth, held int64) error {
 // SpaceForOutcomes implements Store.
 func (db *DB) SpaceForOutcomes() bool {
 	db.look()
-	r := &db.space
-	return !db.Waiting() && (!r.known || r.freeNow() >= r.reserve/4)
+	return db.mostDisks(func(d Disk) bool { return d.Free >= d.Reserve/4 })
+}
+
+// mostDisks reports whether it is so of this disk, and in a group of a majority.
+func (db *DB) mostDisks(is func(Disk) bool) bool {
+	return is(db.Disk()) && (db.grouped == nil || db.grouped.log.MostDisks(is))
 }
 
 // Waiting implements Store. A change waits for a write to the log, or for a flush that
@@ -84,19 +118,17 @@ func (db *DB) Waiting() bool {
 
 // LowOnSpace reports that growth is refused, or will be soon: to all namespaces, or to large ones.
 func (db *DB) LowOnSpace() bool {
-	return !db.space.leaves(db.space.scarce/4) || db.Waiting()
+	return !db.Disk().leaves(db.space.scarce / 4)
 }
 
 // HasAmpleSpace reports that no growth is refused for a good while. Between LowOnSpace and
 // HasAmpleSpace there is a gap, so that little growth does not lead from one to the other.
 func (db *DB) HasAmpleSpace() bool {
-	return db.space.leaves(db.space.scarce) && !db.Waiting()
+	return db.Disk().leaves(db.space.scarce)
 }
 
 // leaves reports that so much could be written before the first namespace may not grow.
-func (r *space) leaves(more int64) bool {
-	return !r.known || r.freeNow()-more >= r.reserve+r.scarce
-}
+func (d Disk) leaves(more int64) bool { return d.Free-more >= d.Reserve+d.Scarce }
 
 // freeNow is the free space, as it was less than spaceEvery ago.
 func (r *space) freeNow() int64 {
@@ -104,7 +136,7 @@ func (r *space) freeNow() int64 {
 	if last := r.checkedAt.Load(); now-last >= int64(spaceEvery) || now < last {
 		if r.checkedAt.CompareAndSwap(last, now) {
 			if u, ok := usage(r.fs, r.dir); ok {
-				r.free.Store(r.ballast.balance(int64(u.AvailBytes), r.reserve))
+				r.take(u)
 			}
 		}
 	}
@@ -114,7 +146,7 @@ func (r *space) freeNow() int64 {
 // isLow reports that growth is refused, as it was at the last look.
 func (r *space) isLow() bool { return r.known && r.free.Load() < r.reserve }
 
-// Usage returns the bytes that are free on the disk without the ballast, the bytes of them that are kept
+// Usage returns the bytes that are free on the disk without the ballast and what the group's log may take, the bytes of them that are kept
 // back, and what the store has on it. Where the file system reports nothing, known is
 // false.
 func (db *DB) Usage() (free, reserve, used int64, known bool) {
@@ -128,16 +160,16 @@ func (db *DB) Usage() (free, reserve, used int64, known bool) {
 	return free, db.space.reserve, used, known
 }
 
-func (r *space) allows(free, growth, held int64) bool {
+func (d Disk) allows(growth, held int64) bool {
 	switch {
 	case growth <= 0:
-		return free >= r.reserve/2 || free >= r.reserve/4 && held <= free-r.reserve/4
-	case held <= r.reserve/smallShare:
-		return free >= r.reserve/2
-	case free >= r.reserve+r.scarce:
+		return d.Free >= d.Reserve/2 || d.Free >= d.Reserve/4 && held <= d.Free-d.Reserve/4
+	case held <= d.Reserve/smallShare:
+		return d.Free >= d.Reserve/2
+	case d.leaves(0):
 		return true
 	}
-	return free >= r.reserve && held <= free-r.reserve
+	return d.Free >= d.Reserve && held <= d.Free-d.Reserve
 }
 
 // What was removed is on the disk until a compaction: it frees space only once the memtable that
@@ -159,7 +191,7 @@ type reclaim struct {
 // look asks how much is free. While space is scarce it has the engine give back what was removed.
 func (db *DB) look() {
 	r := &db.reclaim
-	if db.space.leaves(0) || !db.full.opened.Load() || r.left.Load() == 0 && r.garbage.Load() < garbageBytes {
+	if db.space.disk().leaves(0) || !db.full.opened.Load() || r.left.Load() == 0 && r.garbage.Load() < garbageBytes {
 		return
 	}
 	now := time.Now().UnixNano()

@@ -48,6 +48,10 @@ type Log interface {
 	Valid() bool
 	// Level is the level that all members understand.
 	Level() int
+	// MostDisks reports whether it is so of the disks of a majority of the members. It is so of the owner's.
+	MostDisks(is func(Disk) bool) bool
+	// Full reports that the log takes as much as it may: nothing may grow.
+	Full() bool
 }
 
 // level is the newest form of batches that this program understands. A change that an older
@@ -372,6 +376,9 @@ func (v *View) Usage() (free, reserve, used int64, known bool) { return v.base.U
 
 // LowOnSpace is [DB.LowOnSpace].
 func (v *View) LowOnSpace() bool { return v.base.LowOnSpace() }
+
+// Disk is [DB.Disk].
+func (v *View) Disk() Disk { return v.base.Disk() }
 
 // HasAmpleSpace is [DB.HasAmpleSpace].
 func (v *View) HasAmpleSpace() bool { return v.base.HasAmpleSpace() }

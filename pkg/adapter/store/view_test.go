@@ -16,6 +16,12 @@ func (l ownLog) Append(batch []byte) error { return l.view.Apply(l.view.Applied(
 func (l ownLog) Valid() bool               { return true }
 func (l ownLog) Level() int                { return 1 }
 
+// MostDisks implements store.Log.
+func (ownLog) MostDisks(func(Disk) bool) bool { return true }
+
+// Full implements store.Log.
+func (ownLog) Full() bool { return false }
+
 // viewWith makes a view that has the keys.
 func viewWith(t *testing.T, fs vfs.FS, dir string, keys ...string) *View {
 	t.Helper()

@@ -65,7 +65,6 @@ func TestBytes_GoWithThePurge(t *testing.T) {
 func TestSpace_Rules(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	r := space{reserve: 100 * mib, scarce: 300 * mib}
 	for _, c := range []struct {
 		free, growth, held int64
 		want               bool
@@ -91,7 +90,7 @@ func TestSpace_Rules(t *testing.T) {
 		{25*mib - 1, 0, 0, false},
 		{50 * mib, -1, 0, true},
 	} {
-		if got := r.allows(c.free, c.growth, c.held); got != c.want {
+		if got := (Disk{c.free, 100 * mib, 300 * mib}).allows(c.growth, c.held); got != c.want {
 			t.Errorf("%d free, growth %d, %d held: %v", c.free, c.growth, c.held, got)
 		}
 	}

@@ -21,6 +21,12 @@ func (l *lease) Append(batch []byte) error { return l.view.Apply(l.view.Applied(
 func (l *lease) Valid() bool               { return !l.over.Load() }
 func (l *lease) Level() int                { return store.Level() }
 
+// MostDisks implements store.Log.
+func (*lease) MostDisks(func(store.Disk) bool) bool { return true }
+
+// Full implements store.Log.
+func (*lease) Full() bool { return false }
+
 // Neither a resync nor a watch ends when the lease of the shard does, although all keys wait
 // already: the lease may come back, and nothing would begin them again in the same tenure.
 func TestWatch_OutlivesALease(t *testing.T) {

@@ -79,6 +79,9 @@ func TestWAL_IsBounded(t *testing.T) {
 			t.Fatal("the files have", walSize(t, files))
 		}
 	}
+	if now, most := s.DiskUse(); now < walBytes || now > most {
+		t.Errorf("it takes %d bytes of the disk, and may take %d", now, most)
+	}
 	s.Close()
 	<-s.Ended()
 	snapshots, err := wal.ValidSnapshotEntries(zap.NewNop(), files)

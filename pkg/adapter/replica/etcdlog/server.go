@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -90,6 +93,7 @@ type Server struct {
 	ended  chan struct{}      // etcd has ended
 	level  zap.AtomicLevel    // of etcd's log
 	opts   Options
+	used   diskUse
 }
 
 // Start starts the member. It returns at once; until a majority is there, the log
@@ -455,6 +459,44 @@ const endTime = 2 * time.Second
 func (s *Server) DBSize() (size, used int64) {
 	b := s.etcd.Server.Backend()
 	return b.Size(), b.SizeInUse()
+}
+
+// mostBytes is what the log takes on the disk while no member takes a copy: 200 MB of the write-ahead log, and the rest
+// for the file, of which replica.KeepBytes and the newest entries are used, and for the file that a member which was away
+// receives of the leader.
+const mostBytes = 512 << 20
+
+// diskUse is how much the log took on the disk when it was last looked at.
+type diskUse struct {
+	mu    sync.Mutex
+	at    time.Time
+	bytes int64
+}
+
+// useEvery is how long that counts.
+const useEvery = time.Second
+
+// DiskUse returns how much the log takes on the disk, and how much it may take while no member takes a copy.
+func (s *Server) DiskUse() (now, most int64) {
+	u := &s.used
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if time.Since(u.at) < useEvery {
+		return u.bytes, mostBytes
+	}
+	u.at, u.bytes = time.Now(), 0
+	_ = filepath.WalkDir(filepath.Join(s.opts.Dir, "log"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil { // it was removed meanwhile
+			return nil //nolint:nilerr // see above
+		}
+		if info, err := d.Info(); err == nil {
+			if stat, is := info.Sys().(*syscall.Stat_t); is {
+				u.bytes += stat.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return u.bytes, mostBytes
 }
 
 // The file is defragmented when it has this many bytes and three quarters of them are free.
