@@ -111,13 +111,9 @@ func (m *Member) upToDate() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	applied := m.view.Applied()
-	if err := m.view.Flush(); err != nil {
-		return err
-	}
 	// A change goes through a majority. When it returns, this member has all earlier ones.
-	if err := (*shard).Mark(ctx, m.cfg.Member, applied); err != nil {
-		return fmt.Errorf("group: no majority answers: %w", err)
+	if _, err := m.group.Mark(ctx); err != nil {
+		return fmt.Errorf("group: no majority answers, or the view is not on disk: %w", err)
 	}
 	s, err := (*shard).State(ctx)
 	if err != nil {
@@ -287,12 +283,9 @@ func (m *Member) makeSpace(ctx context.Context, size int64) error {
 	return m.removeView(ctx)
 }
 
-// removeView empties the view. The mark goes first, so that the empty view is not taken for a disk that went back.
+// removeView empties the view.
 func (m *Member) removeView(ctx context.Context) error {
-	if err := (*m.shard.Load()).Mark(ctx, m.cfg.Member, 0); err != nil {
-		return err
-	}
-	return m.view.replace(store.EmptyView)
+	return m.group.Empty(ctx, func() error { return m.view.replace(store.EmptyView) })
 }
 
 // stallReader reads while something comes. Only the wait for the sender counts: to verify a large

@@ -132,6 +132,7 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 			m.cfg.Log = slog.New(slog.DiscardHandler)
 			m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": sends("a"), "b": sends("b"), "c": "127.0.0.1:1"}}
 			m.shard.Store(&log)
+			m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
 			if err := log.Mark(t.Context(), "c", 4); err != nil {
 				t.Fatal(err)
 			}

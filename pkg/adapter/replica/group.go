@@ -102,6 +102,9 @@ type Group struct {
 	differing atomic.Int64
 	discard   chan struct{} // the view differs from most others'
 
+	marking sync.Mutex // while a mark is written
+	emptied int        // how often the view was; with marking
+
 	// Of keep alone.
 	reported   Report
 	reportedAt time.Duration

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -149,14 +151,13 @@ func (g *Group) keep(ctx context.Context) {
 		g.report(ctx)
 		applied := cfg.View.Applied()
 		if first || applied > saved && (cfg.Clock()-at >= keepEvery || applied-saved >= keepEntries) {
-			if !cfg.testFaults.markUnsaved {
-				if err := cfg.View.Flush(); err != nil {
-					cfg.Logger.Error("the view cannot be flushed; the log is kept meanwhile", "error", err)
-					continue
-				}
+			marked, err := g.Mark(ctx)
+			if errors.Is(err, errFlush) {
+				cfg.Logger.Error("the view cannot be flushed; the log is kept meanwhile", "error", err)
+				continue
 			}
-			if err := g.bounded(ctx, func(ctx context.Context) error { return cfg.Log.Mark(ctx, cfg.Member, applied) }); err == nil {
-				saved, at, first = applied, cfg.Clock(), false
+			if err == nil {
+				saved, at, first = marked, cfg.Clock(), false
 			}
 		}
 		if err := g.countOlder(ctx); err != nil {
@@ -171,6 +172,40 @@ func (g *Group) keep(ctx context.Context) {
 			_ = g.bounded(ctx, t.trim)
 		}
 	}
+}
+
+var errFlush = errors.New("replica: the view is not on disk")
+
+// Mark flushes the view, and records in the log that it is on disk up to the entry that it returns.
+func (g *Group) Mark(ctx context.Context) (uint64, error) {
+	g.marking.Lock()
+	emptied, applied := g.emptied, g.cfg.View.Applied()
+	g.marking.Unlock()
+	if !g.cfg.testFaults.markUnsaved {
+		if err := g.cfg.View.Flush(); err != nil { // it may take long
+			return 0, fmt.Errorf("%w: %w", errFlush, err)
+		}
+	}
+	g.marking.Lock()
+	defer g.marking.Unlock()
+	if emptied != g.emptied {
+		return 0, errEmptied
+	}
+	return applied, g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Mark(ctx, g.cfg.Member, applied) })
+}
+
+var errEmptied = errors.New("replica: the view was emptied meanwhile")
+
+// Empty removes the mark, and then calls empty, which empties the view: the empty view is not taken for a disk that went
+// back. A mark of the view before is not written any more.
+func (g *Group) Empty(ctx context.Context, empty func() error) error {
+	g.marking.Lock()
+	defer g.marking.Unlock()
+	g.emptied++
+	if err := g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Mark(ctx, g.cfg.Member, 0) }); err != nil {
+		return err
+	}
+	return empty()
 }
 
 // trim removes from the log what need not be kept.

@@ -78,8 +78,8 @@ type Log interface {
 	// State.Last. The channel is closed then, and when the log cannot be followed any more.
 	Follow(ctx context.Context, revision int64) <-chan State
 
-	// Mark records that the member has its view on disk up to the number. Marks returns the
-	// marks of all members that have one.
+	// Mark records that the member has its view on disk up to the number. A mark without an answer may come true
+	// later, but not after a later mark. Marks returns the marks of all members that have one.
 	Mark(ctx context.Context, member string, seq uint64) error
 	Marks(ctx context.Context) (map[string]uint64, error)
 	// Report records what the other members must know of this one. Reports returns the newest report

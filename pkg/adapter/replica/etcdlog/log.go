@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -29,6 +30,9 @@ type Log struct {
 	prefix                   string
 	head, owner, entry, mark string
 	report                   string
+
+	marking sync.Mutex
+	marked  int64 // the revision of the last mark, as far as it is known
 }
 
 var _ replica.Log = (*Log)(nil)
@@ -256,12 +260,36 @@ func (l *Log) takeAll(s *replica.State, changes *clientv3.WatchResponse) error {
 	return nil
 }
 
-// Mark implements replica.Log.
+// Mark implements replica.Log. Each mark compares the revision of the one before.
 func (l *Log) Mark(ctx context.Context, member string, seq uint64) error {
-	if _, err := l.s.client.Put(ctx, l.mark+member, string(binary.BigEndian.AppendUint64(nil, seq))); err != nil {
-		return fmt.Errorf("etcdlog: %w", err)
+	l.marking.Lock()
+	defer l.marking.Unlock()
+	for {
+		done, at, err := l.markAfter(ctx, l.marked, member, seq)
+		if err != nil {
+			return err
+		}
+		if l.marked = at; done {
+			return nil
+		}
 	}
-	return nil
+}
+
+// markAfter writes the mark if the one before is of the revision, and returns the revision of the newest one.
+func (l *Log) markAfter(ctx context.Context, before int64, member string, seq uint64) (done bool, at int64, err error) {
+	key := l.mark + member
+	r, err := l.s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", before)).
+		Then(clientv3.OpPut(key, string(binary.BigEndian.AppendUint64(nil, seq)))).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return false, 0, fmt.Errorf("etcdlog: %w", err)
+	}
+	if r.Succeeded {
+		return true, r.Header.Revision, nil
+	}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		at = kv.ModRevision
+	}
+	return false, at, nil
 }
 
 // Marks implements replica.Log.

@@ -38,6 +38,8 @@ type Memory struct {
 	trimmed uint64
 	history []change
 	marks   map[string]uint64
+	marking int            // counts calls of Mark
+	marked  map[string]int // by member, the call whose mark is the newest
 	reports map[string]replica.Report
 	changed chan struct{}
 	all     map[uint64]string
@@ -58,7 +60,7 @@ type change struct {
 
 // NewMemory returns an empty log.
 func NewMemory(random *rand.Rand, faults Faults) *Memory {
-	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{}, reports: map[string]replica.Report{},
+	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{}, marked: map[string]int{}, reports: map[string]replica.Report{},
 		changed: make(chan struct{}), all: map[uint64]string{}, epochs: map[uint64]int64{}}
 }
 
@@ -374,8 +376,14 @@ func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.Stat
 
 // Mark implements replica.Log.
 func (l *Member) Mark(ctx context.Context, member string, seq uint64) error {
+	l.m.mu.Lock()
+	l.m.marking++
+	call := l.m.marking
+	l.m.mu.Unlock()
 	_, err := l.change(ctx, func() (int64, error) {
-		l.m.marks[member] = seq
+		if call >= l.m.marked[member] {
+			l.m.marks[member], l.m.marked[member] = seq, call
+		}
 		return 0, nil
 	})
 	return err
