@@ -43,14 +43,17 @@ type delayed struct {
 }
 
 // due is the data of an event that brings back a request, or several. A key has one
-// time: the soonest of its requests. Later is how long after it this one is due.
+// time: the soonest of its requests. At is when one of the others is due, an instant,
+// because callers may move the key.
 type due struct {
-	Controller string `json:"controller,omitempty"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name,omitempty"`
-	Later      string `json:"later,omitempty"`
-	Failures   int    `json:"failures,omitempty"`
-	Requests   []due  `json:"requests,omitempty"`
+	Controller string    `json:"controller,omitempty"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name,omitempty"`
+	At         time.Time `json:"at,omitzero"`
+	Failures   int       `json:"failures,omitempty"`
+	Requests   []due     `json:"requests,omitempty"`
+
+	after time.Duration // what is left until At
 }
 
 // dueOf is the data of an event that is due at the soonest time of one of the requests.
@@ -59,8 +62,8 @@ func dueOf(ds ...delayed) due {
 	first := slices.MinFunc(ds, func(a, b delayed) int { return cmp.Compare(a.after, b.after) })
 	for i, d := range ds {
 		all[i] = due{Controller: d.queue.name, Namespace: d.request.Namespace, Name: d.request.Name, Failures: d.failures}
-		if later := d.after - first.after; later > 0 {
-			all[i].Later = later.String()
+		if d.after > first.after {
+			all[i].At = time.Now().Add(d.after).UTC()
 		}
 	}
 	if len(all) == 1 {
@@ -78,7 +81,7 @@ func (d due) controller() string {
 }
 
 func (d due) json() []byte {
-	b, _ := json.Marshal(d) // it has strings only
+	b, _ := json.Marshal(d) // its instants are at most 100 years ahead
 	return b
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -218,8 +217,7 @@ func (p planner) named(d due, key string, is *plan) []delayed {
 		return nil
 	}
 	t.failures = max(d.Failures, 0)
-	later, _ := time.ParseDuration(d.Later) // it is ours; else it runs now
-	return []delayed{{t, max(later, 0)}}
+	return []delayed{{t, d.after}}
 }
 
 // ofKey are the targets of a key Kind/namespace/name or controller/namespace/name.

@@ -353,16 +353,14 @@ func (s *server) once(message string, about ...any) {
 }
 
 // due is the data of an event that brings a key back. Data that is not ours is the
-// data of a caller, and the key alone says what is due. Of a wait after the time of the
-// key it has what is left of it.
+// data of a caller, and the key alone says what is due.
 func (e event) due() (d due) {
-	if e.attribute("type") == cloudevent.DueType && len(e.Data) > 0 {
-		_ = json.Unmarshal(e.Data, &d)
+	if e.attribute("type") == cloudevent.DueType && len(e.Data) > 0 && json.Unmarshal(e.Data, &d) != nil {
+		return due{}
 	}
-	at, err := time.Parse(time.RFC3339Nano, e.attribute(cloudevent.DueAtAttribute))
 	for i := range d.Requests {
-		if later, _ := time.ParseDuration(d.Requests[i].Later); later > 0 && err == nil {
-			d.Requests[i].Later = max(later-max(time.Since(at), 0), 0).String()
+		if r := &d.Requests[i]; !r.At.IsZero() {
+			r.after = min(max(time.Until(r.At), 0), cloudevent.MaxWait)
 		}
 	}
 	return d

@@ -26,8 +26,13 @@ import (
 // controllers.
 
 // beside runs the reconcilers in controllers that are For ConfigMaps, behind a source
-// whose key ConfigMap/ns/a is due once, and returns what ran by then.
+// whose key ConfigMap/ns/a is due once.
 func beside(t *testing.T, until time.Duration, rs ...*play) {
+	besideMoved(t, until, 0, 0, rs...)
+}
+
+// besideMoved is beside, and a caller moves the key: at an instant, to another.
+func besideMoved(t *testing.T, until, at, to time.Duration, rs ...*play) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newServer(nil)
@@ -52,7 +57,13 @@ func beside(t *testing.T, until time.Duration, rs ...*play) {
 	f := newFakeSource(t, time.Second)
 	f.sink = s
 	f.ingest("ConfigMap/ns/a", sdk.Event{Type: cloudevent.DueType})
-	time.Sleep(until)
+	time.Sleep(at)
+	if at > 0 {
+		f.mu.Lock()
+		f.wait("ConfigMap/ns/a", time.Now().Add(to-at), false)
+		f.mu.Unlock()
+	}
+	time.Sleep(until - at)
 	f.close()
 	cancel()
 	synctest.Wait()
@@ -98,6 +109,34 @@ func TestSeveral_EachHasItsOwnTimer(t *testing.T) {
 			t.Errorf("every hour: ran at %s, want %s", got, want)
 		}
 	})
+}
+
+// TestSeveral_MovedKeyKeepsTheOtherTimers says that a run on request, or a PUT with another
+// time, moves the timer that the key has, and not the timers that come after it.
+func TestSeveral_MovedKeyKeepsTheOtherTimers(t *testing.T) {
+	for name, row := range map[string]struct {
+		to   time.Duration
+		soon string
+	}{
+		"brought forward": {10 * time.Minute, "0 600 2100 3600"},
+		"postponed":       {40 * time.Minute, "0 2400 3900"},
+		"past the other":  {50 * time.Minute, "0 3000"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			soon, late := forever(after(25*time.Minute)), forever(after(45*time.Minute))
+			besideMoved(t, 66*time.Minute, 5*time.Minute, row.to, soon, late)
+			want := "0 2700"
+			if row.to > 45*time.Minute {
+				want = "0 3000"
+			}
+			if got := late.seconds(); got != want {
+				t.Errorf("%s: the later one ran at %s, want %s", name, got, want)
+			}
+			if got := soon.seconds(); got != row.soon {
+				t.Errorf("%s: the sooner one ran at %s, want %s", name, got, row.soon)
+			}
+		})
+	}
 }
 
 // TestSeveral_ResyncBesideATimer says that a controller that asks for nothing runs
