@@ -39,9 +39,10 @@
 // begins.
 //
 // When the process must stop, its port closes, and the events that came in are run and
-// answered. What still waits for a worker after half of the GracefulShutdownTimeout gets
-// no answer: the source sends it again, and counts no attempt. After the
-// GracefulShutdownTimeout the contexts of runs end. The manager then takes at most that
+// answered. What still waits for a worker after half of the GracefulShutdownTimeout is
+// answered with a Reschedule-After of a second. To the source that is a success: it counts
+// no attempt, and sends the event again as a new occurrence, whose attempts are counted
+// anew and which does not expire. After the GracefulShutdownTimeout the contexts of runs end. The manager then takes at most that
 // time again.
 //
 // There are no timers in the process and no watches. Its only calls are the calls of

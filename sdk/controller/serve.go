@@ -24,6 +24,8 @@ const (
 	// longWait is a wait for a worker that is logged. Knative Serving may give a request
 	// a minute.
 	longWait = 10 * time.Second
+	// elsewhere is when an event that a process leaves to the next one is due again.
+	elsewhere = "1s"
 	// maxOnce is how many different messages are logged once.
 	maxOnce = 1000
 )
@@ -91,10 +93,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a, err = s.handle(r.Context(), e)
 	}
 	switch {
-	case errors.Is(err, errStopping):
-		// Without an answer the source sends the event again at once, over another
-		// connection, and counts no attempt.
-		panic(http.ErrAbortHandler)
+	case errors.Is(err, errStopping) && e.attribute("knativeerrordest") == "":
+		// A success counts no attempt, and with the header alone the key keeps its event. From
+		// a dead letter sink it would be the end.
+		w.Header().Set(cloudevent.AfterHeader, elsewhere)
+		w.WriteHeader(http.StatusNoContent)
+		return
 	case errors.Is(err, errUnreadable), errors.Is(err, errNoKey), errors.Is(err, errUnknownKey):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

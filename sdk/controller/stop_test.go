@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,8 +27,8 @@ import (
 )
 
 // TestStop_WaitingEventsAreAnswered says that events that wait for a worker are run, as
-// they would cost an attempt. What has not begun after half of the grace period gets no
-// answer, which costs none.
+// they would cost an attempt. What has not begun after half of the grace period is put off
+// by an answer that costs none.
 func TestStop_WaitingEventsAreAnswered(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -34,7 +36,7 @@ func TestStop_WaitingEventsAreAnswered(t *testing.T) {
 		want string
 	}{
 		"the operator stops":    {func(op *operator) { go func() { _ = op.stop() }() }, "b 200 1h0m0s <nil>"},
-		"after half the period": {func(op *operator) { op.manager.server.all()[0].halt() }, "EOF"},
+		"after half the period": {func(op *operator) { op.manager.server.all()[0].halt() }, "b 204 1s <nil>"},
 	} {
 		began, end := make(chan struct{}, 9), make(chan struct{})
 		c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
@@ -112,6 +114,63 @@ func TestAdapter_StopCostsNoAttempt(t *testing.T) {
 	})
 	if n, err := source.Counts(t.Context()); err != nil || n.DeadLetters > 0 || len(c.ran()) != 5 {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// TestAdapter_WhatWaitsAtTheEndCostsNoAttempt has no retries, and five keys for one worker of
+// a process that ends after the first. The others run in the next process, and none of them
+// is given up.
+func TestAdapter_WhatWaitsAtTheEndCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	end, ran := make(chan struct{}), make(chan string, 9)
+	process := func(end <-chan struct{}) *server {
+		return newHandler(t.Context(), reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+			<-end
+			ran <- r.Name
+			return reconcile.Result{}, nil
+		}))
+	}
+	closed := make(chan struct{})
+	close(closed)
+	ending, next := process(end), process(closed)
+	var serving atomic.Pointer[server]
+	serving.Store(ending)
+	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))
+	t.Cleanup(sink.Close)
+	source, err := sdk.New(adapter(t, map[string]string{"configs": fmt.Sprintf("{sink: {uri: %q}, delivery: {retry: 0}}", sink.URL)}) + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if _, err := source.Schedule(t.Context(), fmt.Sprint("ConfigMap/ns/", i), sdk.After(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "four that wait", func() (bool, string) { return ending.queues[0].Len() == 4, "" })
+	serving.Store(next)
+	ending.queues[0].halt()
+	close(end)
+	eventually(t, "the end of all keys", func() (bool, string) {
+		n, err := source.Counts(t.Context())
+		return err == nil && n.Pending+n.InFlight == 0, fmt.Sprint(n, err)
+	})
+	if n, err := source.Counts(t.Context()); err != nil || n.DeadLetters > 0 || len(ran) != 5 {
+		t.Errorf("%+v, %v; %d ran", n, err, len(ran))
+	}
+}
+
+// TestStop_DeadLetterComesAgain says that a dead letter which waits at the end is refused: a
+// success would end it.
+func TestStop_DeadLetterComesAgain(t *testing.T) {
+	t.Parallel()
+	s := newHandler(t.Context(), forever(zero))
+	s.queues[0].halt()
+	for header, want := range map[string]int{"Ce-Other": 204, "Ce-Knativeerrordest": 503} {
+		w, r := httptest.NewRecorder(), request("ConfigMap/ns/a", playEvent)
+		r.Header.Set(header, "http://operator")
+		if s.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: answered with %d, want %d", header, w.Code, want)
+		}
 	}
 }
 
