@@ -1,9 +1,11 @@
 package blackbox
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -287,4 +289,44 @@ func TestEvent_MayHave256KiBOfData(t *testing.T) {
 	for _, data := range []string{`"datacontenttype":"text/plain","data":"` + strings.Repeat("x", 256<<10+1) + `"`, `"data_base64":"` + strings.Repeat("QUFB", 256<<10/3+1) + `"`} {
 		problem(t, plain.call(t, http.MethodPut, "/schedules/data%2Fmost", `{"event":{`+data+`}}`), http.StatusRequestEntityTooLarge, "too_large")
 	}
+}
+
+// An event may have 8 KiB of attributes, names and values, as they are percent-encoded: it is stored, read back and
+// delivered. A byte more is refused.
+func TestEvent_MayHave8KiBOfAttributes(t *testing.T) {
+	t.Parallel()
+	many := map[string]any{}
+	for i := range 320 {
+		many[fmt.Sprintf("many%03d", i)] = "fourteen-bytes"
+	}
+	for name, event := range map[string]map[string]any{
+		"one":       {"x": strings.Repeat("x", 8<<10-1)},
+		"not ASCII": {"x": strings.Repeat("é", (8<<10-1)/6) + strings.Repeat("x", (8<<10-1)%6)},
+		"all kinds": {"type": strings.Repeat("t", 2000), "subject": strings.Repeat("s", 2000), "dataschema": "https:" + strings.Repeat("d", 1994), "x": strings.Repeat("x", 8<<10-6000-len("typesubjectdataschemax"))},
+		"many":      many,
+	} {
+		key := "attributes/" + name
+		body := func() string { b, _ := json.Marshal(map[string]any{"delay": "1h", "event": event}); return string(b) }
+		plain.put(t, key, body())
+		if got := plain.get(t, key).Event; !reflect.DeepEqual(got, event) {
+			t.Errorf("%s: read back as %v", name, got)
+		}
+		plain.call(t, http.MethodPost, harness.KeyPath(key)+"/run", "")
+		d := plain.next(t, key)
+		for attribute, want := range event {
+			if d.Attr(attribute) != want {
+				t.Errorf("%s: delivered with %s %q", name, attribute, d.Attr(attribute))
+			}
+		}
+		if last, ok := event["x"]; ok {
+			event["x"] = last.(string) + "x"
+			problem(t, plain.call(t, http.MethodPut, harness.KeyPath(key), body()), http.StatusBadRequest, "invalid_argument")
+		}
+	}
+	most := strings.Repeat("x", 8<<10-len("id1typetsource/ssubjectattributes/camedatacontenttypeapplication/jsonx"))
+	plain.ingest(t, "Ce-Subject", "attributes/came", "Ce-X", most)
+	if d := plain.next(t, "attributes/came"); d.Attr("x") != most {
+		t.Errorf("delivered with %q", d.Attr("x"))
+	}
+	problem(t, plain.send(t, "Ce-Subject", "attributes/came", "Ce-X", most+"x"), http.StatusBadRequest, "invalid_argument")
 }

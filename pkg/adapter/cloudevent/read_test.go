@@ -203,7 +203,17 @@ func TestRead_Refuses(t *testing.T) {
 // What an event is sent as is bounded, whatever it came as.
 func TestCheckSize_CountsWhatIsSent(t *testing.T) {
 	t.Parallel()
-	base := MaxAttributeBytes - len("Ce-id: i\r\n"+"Ce-source: /s\r\n"+"Ce-type: t\r\n"+"Ce-x: \r\n")
+	base := MaxAttributeBytes - len("id"+"i"+"source"+"/s"+"type"+"t"+"x")
+	many := func(n int) map[string]string { // 20 bytes each, and 27 as a line
+		all := map[string]string{}
+		for i := range n {
+			all[fmt.Sprintf("many%03d", i)] = "thirteenbytes"
+		}
+		return all
+	}
+	fill := func(n int) string { // with many(n), as many lines as may be
+		return strings.Repeat("x", MaxHeaderBytes-len("Ce-id: i\r\n"+"Ce-source: /s\r\n"+"Ce-type: t\r\n"+"Ce-x: \r\n")-27*n)
+	}
 	for name, tt := range map[string]struct {
 		value string
 		more  map[string]string
@@ -217,6 +227,8 @@ func TestCheckSize_CountsWhatIsSent(t *testing.T) {
 		"a time beside it":       {value: strings.Repeat("x", base), more: map[string]string{"time": "2026-01-02T03:04:05Z"}, field: "x"},
 		"the key counts":         {value: strings.Repeat("x", base), more: map[string]string{"reschedulekey": "k"}, field: "x"},
 		"the largest is named":   {value: strings.Repeat("x", base/2), more: map[string]string{"a": "1", "subject": strings.Repeat("s", base/2+5)}, field: "subject"},
+		"the most lines":         {value: fill(300), more: many(300)},
+		"a byte more in lines":   {value: fill(300) + "x", more: many(300), field: "x"},
 		"far more than the most": {value: strings.Repeat("x", maxText-200), field: "x"},
 	} {
 		attributes, body := []string{"Ce-X", strings.ReplaceAll(tt.value, "é", "%c3%a9")}, map[string]string{"specversion": "1.0", "id": "i", "source": "/s", "type": "t", "x": tt.value}

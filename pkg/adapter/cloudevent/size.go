@@ -6,19 +6,25 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// MaxAttributeBytes bounds the attributes of one event together, as the lines that they are in headers. Every event that
-// is accepted can be sent: with the adapter's own headers, and a token, it has less than the 16 KiB that Node.js takes.
-const MaxAttributeBytes = 8 << 10
+// The bounds of the attributes of one event together: of their names and values, percent-encoded, and of the lines that
+// they are in headers. Every event that is accepted can be sent: with the adapter's own headers, and a token, it has
+// less than the 16 KiB that Node.js takes.
+const (
+	MaxAttributeBytes = 8 << 10
+	MaxHeaderBytes    = 9 << 10
+)
 
 // CheckSize refuses an event with too many bytes of attributes. Its error names the largest one, behind prefix.
 func CheckSize(prefix string, e *schedule.Event) error {
-	total, largest, name := 0, 0, ""
+	total, lines, largest, name := 0, 0, 0, ""
 	add := func(attribute, value string) {
 		if value == "" && e.Extensions[attribute] == nil {
 			return
 		}
-		n := len("Ce-: \r\n") + len(attribute) + len(value) + 2*escapes(value)
-		if total += n; n > largest || n == largest && attribute < name {
+		n := len(attribute) + len(value) + 2*escapes(value)
+		total += n
+		lines += len("Ce-: \r\n") + n
+		if n > largest || n == largest && attribute < name {
 			largest, name = n, attribute
 		}
 	}
@@ -34,8 +40,11 @@ func CheckSize(prefix string, e *schedule.Event) error {
 	for attribute, value := range e.Extensions {
 		add(attribute, Canonical(value))
 	}
-	if total > MaxAttributeBytes {
-		return schedule.Invalid(prefix+name, "the attributes of the event have %d bytes together, as percent-encoded headers, more than %d; this one, the largest, has %d", total, MaxAttributeBytes, largest)
+	switch {
+	case total > MaxAttributeBytes:
+		return schedule.Invalid(prefix+name, "the names and values of the event's attributes have %d bytes together, percent-encoded, more than %d; this one, the largest, has %d", total, MaxAttributeBytes, largest)
+	case lines > MaxHeaderBytes:
+		return schedule.Invalid(prefix+name, "the attributes of the event have %d bytes together, as header lines, more than %d; this one, the largest, has %d", lines, MaxHeaderBytes, largest)
 	}
 	return nil
 }
