@@ -267,7 +267,7 @@ final class Calls {
       try {
         HttpResponse<byte[]> r = answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
         String media = r.headers().firstValue("Content-Type").orElse("none");
-        if (r.statusCode() == 200 && media.startsWith("text/event-stream")) {
+        if (r.statusCode() == 200 && Event.media(media).equals("text/event-stream")) {
           opened = true;
           return events;
         }
@@ -331,8 +331,7 @@ final class Calls {
 
   private static ScheduleException refusal(HttpResponse<byte[]> r) {
     Duration after = r.headers().firstValue("Retry-After").map(Calls::retryAfter).orElse(null);
-    String media = r.headers().firstValue("Content-Type").orElse("");
-    if (media.startsWith("application/problem+json")) {
+    if (Event.media(r.headers().firstValue("Content-Type").orElse("")).equals("application/problem+json")) {
       try {
         JsonNode p = Json.read(r.body(), "the problem");
         if (!p.path("code").asText("").isEmpty()) {

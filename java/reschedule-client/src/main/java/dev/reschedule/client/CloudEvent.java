@@ -60,7 +60,7 @@ public final class CloudEvent {
           }
         });
     String contentType = lower.getOrDefault("content-type", "");
-    return contentType.toLowerCase(Locale.ROOT).startsWith("application/cloudevents+json")
+    return Event.media(contentType).equals("application/cloudevents+json")
         ? structured(body)
         : binary(lower, contentType, body);
   }

@@ -144,8 +144,13 @@ public final class Event {
     if (contentType == null || contentType.isEmpty()) {
       return true;
     }
-    String media = contentType.split(";", 2)[0].trim().toLowerCase(Locale.ROOT);
+    String media = media(contentType);
     return media.equals("application/json") || media.equals("text/json") || media.endsWith("+json");
+  }
+
+  /** Returns the media type of a content type, which is written in any case. */
+  static String media(String contentType) {
+    return contentType.split(";", 2)[0].trim().toLowerCase(Locale.ROOT);
   }
 
   @Override

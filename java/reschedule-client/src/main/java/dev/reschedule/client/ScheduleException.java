@@ -108,7 +108,7 @@ public class ScheduleException extends RuntimeException {
     }
   }
 
-  /** The policy is fail, and the key is scheduled. */
+  /** The policy is fail, and the key is scheduled; or what is redriven is older than what the key has. */
   public static final class AlreadyExists extends ScheduleException {
     private static final long serialVersionUID = 1L;
 

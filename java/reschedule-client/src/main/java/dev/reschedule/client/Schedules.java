@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.Spliterator;
@@ -169,7 +170,7 @@ public final class Schedules implements AutoCloseable {
   private static String checkAddress(String address) {
     URI u = URI.create(address);
     String path = u.getRawPath() == null ? "" : u.getRawPath().replaceAll("/$", "");
-    if (u.getHost() == null || !Set.of("http", "https").contains(String.valueOf(u.getScheme()))) {
+    if (u.getHost() == null || !Set.of("http", "https").contains(String.valueOf(u.getScheme()).toLowerCase(Locale.ROOT))) {
       throw new IllegalArgumentException("the address does not begin with http(s)://HOST: " + address);
     }
     if (u.getRawUserInfo() != null || u.getRawQuery() != null || u.getRawFragment() != null) {
@@ -326,15 +327,29 @@ public final class Schedules implements AutoCloseable {
 
   /**
    * Makes a new occurrence of the dead letter of a key, due now, with a new id and attempt 0, and removes the dead letter.
-   * {@link ScheduleException.NotFound} if it has none.
+   * {@link ScheduleException.NotFound} if it has none, {@link ScheduleException.AlreadyExists} if the key has something newer.
    */
   public void redrive(String key) {
-    calls.make(Calls.call("POST", path("/deadletters/", key) + "/redrive").wanting(200));
+    redrive(key, false);
   }
 
-  /** Redrives all dead letters whose keys begin with the prefix, and returns their number. After an error some are. */
+  /** Redrives, with replace also in the place of something newer that waits or is in flight, whose event is lost. */
+  public void redrive(String key, boolean replace) {
+    calls.make(Calls.call("POST", path("/deadletters/", key) + "/redrive" + (replace ? "?replace=true" : "")).wanting(200));
+  }
+
+  /**
+   * Redrives all dead letters whose keys begin with the prefix and have nothing newer, and returns their number. After an
+   * error some are.
+   */
   public long redrivePrefix(String prefix) {
-    return number(calls.make(Calls.call("POST", "/deadletters/redrive?prefix=" + query("prefix", prefix)).wanting(200)), "redriven");
+    return redrivePrefix(prefix, false);
+  }
+
+  /** Redrives all dead letters whose keys begin with the prefix, with replace also in the place of something newer. */
+  public long redrivePrefix(String prefix, boolean replace) {
+    String which = "prefix=" + query("prefix", prefix) + (replace ? "&replace=true" : "");
+    return number(calls.make(Calls.call("POST", "/deadletters/redrive?" + which).wanting(200)), "redriven");
   }
 
   /** Follows what happens at the source from the first {@link Following#hasNext} on, which connects. Close it. */

@@ -294,6 +294,28 @@ class AdapterTest {
     assertThrows(ScheduleException.NotFound.class, () -> s.redrive("refused/a"));
   }
 
+  /** A dead letter takes the place of what is newer only on request. */
+  @Test
+  void redriveReplacesOnRequest() throws Exception {
+    Schedules s = source("live");
+    for (String key : List.of("replaced/one", "replaced/two")) {
+      s.schedule(key, Request.now().withEvent(Event.ofType("refused")));
+      deliveryOf(key);
+      settled(s, key);
+      s.schedule(key, Request.at(FAR).withEvent(Event.ofType("newer")));
+    }
+    assertThrows(ScheduleException.AlreadyExists.class, () -> s.redrive("replaced/one"));
+    assertEquals(0, s.redrivePrefix("replaced/"));
+    s.redrive("replaced/one", true);
+    assertEquals("refused", deliveryOf("replaced/one").event().attribute("type"));
+    assertEquals(1, s.redrivePrefix("replaced/two", true));
+    assertEquals("refused", deliveryOf("replaced/two").event().attribute("type"));
+    settled(s, "replaced/one");
+    settled(s, "replaced/two");
+    assertEquals(2, s.discardPrefix("replaced/"));
+    s.cancelPrefix("replaced/");
+  }
+
   private static Schedule settled(Schedules s, String key) throws InterruptedException {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
     while (true) {

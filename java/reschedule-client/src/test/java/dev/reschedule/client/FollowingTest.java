@@ -72,7 +72,7 @@ class FollowingTest {
   }
 
   private static void write(HttpExchange x, String text) throws IOException {
-    x.getResponseHeaders().set("Content-Type", "text/event-stream");
+    x.getResponseHeaders().set("Content-Type", "Text/Event-Stream;charset=utf-8");
     if (x.getResponseCode() < 0) {
       x.sendResponseHeaders(200, 0);
     }

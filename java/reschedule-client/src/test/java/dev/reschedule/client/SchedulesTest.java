@@ -78,7 +78,7 @@ class SchedulesTest {
     handler =
         (x, n) -> {
           if (n == 1) {
-            answer(x, 503, "application/problem+json", "{\"code\":\"unavailable\",\"detail\":\"moving\"}");
+            answer(x, 503, "Application/Problem+JSON; charset=utf-8", "{\"code\":\"unavailable\",\"detail\":\"moving\"}");
           } else {
             answer(x, 200, "application/json", KEY);
           }
@@ -186,7 +186,7 @@ class SchedulesTest {
     }
     assertThrows(IllegalStateException.class, () -> Schedules.fromEnvironment(Map.of()));
     assertThrows(IllegalArgumentException.class, () -> source().caCertificates("no PEM").build());
-    Schedules.fromEnvironment(Map.of("RESCHEDULE_URL", "http://h/a/b/"));
+    Schedules.fromEnvironment(Map.of("RESCHEDULE_URL", "HTTP://h/a/b/"));
   }
 
   /** The data of an answer's event is bytes, and a wait is one that a source takes. */
