@@ -294,7 +294,7 @@ func TestKeySet_KeepsUnnamedFields(t *testing.T) {
 	if r := a.run(t, "", "key", "set", "s", "k", "--in", "1h", "--expires-at", "2030-01-01T00:00:00Z"); r.code != 0 || strings.Contains(r.err, "expires") {
 		t.Errorf("it expires later: %d, %s", r.code, r.err)
 	}
-	if r := a.run(t, "", "key", "set", "s", "k", "--at", "2031-01-01T00:00:00Z"); r.code != 0 || !strings.Contains(r.err, "It expires ") {
+	if r := a.run(t, "", "key", "set", "s", "k", "--at", "2031-01-01t00:00:00z"); r.code != 0 || !strings.Contains(r.err, "It expires ") {
 		t.Errorf("it expires first: %d, %s", r.code, r.err)
 	}
 }

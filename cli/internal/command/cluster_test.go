@@ -346,6 +346,7 @@ func TestSinks_AsInKn(t *testing.T) {
 		"channel:pipe":     ref("messaging.knative.dev/v1", "Channel", "pipe", "ops"),
 		"messaging.knative.dev/v1/InMemoryChannel:pipe:x": ref("messaging.knative.dev/v1", "InMemoryChannel", "pipe", "x"),
 		"https://event.receiver.uri":                      fmt.Sprint(map[string]any{"uri": "https://event.receiver.uri"}),
+		"HTTPS://event.receiver.uri":                      fmt.Sprint(map[string]any{"uri": "HTTPS://event.receiver.uri"}),
 	} {
 		got, err := parseSink(text, "ops")
 		if err != nil || fmt.Sprint(got) != want {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -125,7 +126,7 @@ func parseSink(text, namespace string) (map[string]any, error) {
 	if text == "" {
 		return nil, errors.New("it is empty")
 	}
-	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
+	if u, err := url.Parse(text); err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
 		return map[string]any{"uri": text}, nil
 	}
 	parts := strings.Split(text, ":")

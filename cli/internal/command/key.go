@@ -275,7 +275,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 			}
 			for flag, to := range map[string]*time.Time{"at": &r.DueAt, "expires-at": &r.ExpiresAt} {
 				if text, _ := cmd.Flags().GetString(flag); changed(flag) {
-					t, err := time.Parse(time.RFC3339Nano, text)
+					t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)) // t and z are RFC 3339 too
 					if err != nil {
 						return usage("--%s: %q is not an instant such as 2030-01-01T06:00:00Z", flag, text)
 					}
