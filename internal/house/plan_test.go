@@ -38,6 +38,8 @@ var plan = map[string]rule{
 
 	"pkg/apis/sources/ceilings": {may: []string{"pkg/apis/sources/v1alpha1"}, never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"}},
 
+	"pkg/apis/sources/features": {never: append([]string{module + "pkg/adapter"}, heavy...), not: []string{"net/http", "os"}},
+
 	"pkg/apis/sources/capacity": {may: []string{"pkg/apis/sources/v1alpha1"}, never: append([]string{module + "pkg/adapter"}, heavy...), not: []string{"net/http", "os"}},
 
 	"pkg/apis/sources/relist": {never: append([]string{module + "pkg"}, heavy...), not: []string{"os"}},

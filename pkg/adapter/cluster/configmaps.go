@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/features"
 )
 
 // The ConfigMaps of the system namespace that are read, besides trust bundles.
@@ -220,37 +220,16 @@ func (c *configs) observability(data map[string]string, first bool) (changed boo
 // features applies the flags. A value that is none of Knative's changes nothing; at the start the strictest one is in
 // its place.
 func (c *configs) features(data map[string]string, first bool) (changed bool) {
-	flags, err := feature.NewFlagsConfigFromMap(data)
-	for _, f := range readFlags {
-		if err == nil && !slices.Contains(f.values, flags[f.key]) {
-			err = fmt.Errorf("%s: %q is none of %q", f.key, flags[f.key], f.values)
-		}
-	}
-	if err != nil {
-		if !first {
-			c.log.Error("the features stay as they were: the ConfigMap cannot be understood", "configMap", configFeatures, "error", err)
-			return false
-		}
+	flags, err := features.Read(data)
+	switch {
+	case err != nil && !first:
+		c.log.Error("the features stay as they were: the ConfigMap cannot be understood", "configMap", configFeatures, "error", err)
+		return false
+	case err != nil:
 		c.log.Error("the strictest features are in force: the ConfigMap cannot be understood", "configMap", configFeatures, "error", err)
-		for _, f := range readFlags {
-			if !slices.Contains(f.values, flags[f.key]) {
-				flags[f.key] = f.values[0]
-			}
-		}
 	}
 	c.flagsNow.Store(&flags)
 	return true
-}
-
-// readFlags are the flags that the adapter reads, with their values, the strictest one first. Knative takes any other
-// value for off: a slip would admit every caller.
-var readFlags = []struct {
-	key    string
-	values []feature.Flag
-}{
-	{feature.OIDCAuthentication, []feature.Flag{feature.Enabled, feature.Allowed, feature.Disabled}},
-	{feature.TransportEncryption, []feature.Flag{feature.Strict, feature.Permissive, feature.Disabled}},
-	{feature.AuthorizationDefaultMode, []feature.Flag{feature.AuthorizationDenyAll, feature.AuthorizationAllowSameNamespace, feature.AuthorizationAllowAll}},
 }
 
 // ceilings applies the administrator's ceilings.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/eventing/pkg/auth"
 	"knative.dev/eventing/pkg/client/injection/informers/eventing/v1alpha1/eventpolicy"
@@ -22,6 +23,7 @@ import (
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/system"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/features"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/injection/client"
 	"github.com/reschedule-dev/reschedule/pkg/client/injection/informers/sources/v1alpha1/reschedulesource"
@@ -38,7 +40,8 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	secretInformer, secretLister := secrets(ctx)
 	accounts := filtered.Get(ctx, auth.OIDCLabelSelector)
 	policies := eventpolicy.Get(ctx)
-	cmw = lenient{cmw, logger}
+	events := recorder(ctx, "reschedule-controller")
+	cmw = lenient{cmw, logger, events}
 
 	r := &Reconciler{
 		systemNamespace: system.Namespace(),
@@ -56,13 +59,13 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 			impl.GlobalResync(sources)
 		}
 	}
-	administrator := newAdministrator(logger.Named("ceilings"), recorder(ctx, "reschedule-controller"), lookAtAll)
+	administrator := newAdministrator(logger.Named("ceilings"), events, lookAtAll)
 	r.ceilings = administrator.current.Load
 	administrator.watch(cmw)
-	features := feature.NewStore(logger.Named("features"), func(string, any) { lookAtAll() })
-	features.WatchConfigs(cmw)
+	flags := feature.NewStore(logger.Named("features"), func(string, any) { lookAtAll() })
+	flags.WatchConfigs(cmw)
 	impl = generated.NewImpl(ctx, r, func(*controller.Impl) controller.Options {
-		return controller.Options{ConfigStore: features, SkipStatusUpdates: true}
+		return controller.Options{ConfigStore: flags, SkipStatusUpdates: true}
 	})
 	takeTurns(impl)
 	// Eventing's resolver writes two lines at info for each reference.
@@ -161,10 +164,11 @@ func withLastState(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 // lenient watches ConfigMaps that may be missing; Knative's watcher would end
 // the process. A missing ConfigMap has its defaults. A deleted ConfigMap stays in
 // force: a cluster without config-features for a moment must not lose the
-// identities of all sources.
+// identities of all sources. Nor must one with a slip in it.
 type lenient struct {
 	configmap.Watcher
-	log *zap.SugaredLogger
+	log    *zap.SugaredLogger
+	events record.EventRecorder
 }
 
 // Watch implements configmap.Watcher.
@@ -178,9 +182,13 @@ func (l lenient) Watch(name string, observers ...configmap.Observer) {
 	usual := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system.Namespace(), Name: name}}
 	var seen atomic.Bool
 	w.WatchWithDefault(usual, func(cm *corev1.ConfigMap) {
-		if cm.ResourceVersion != "" { // the default is no object of the API server
+		switch before := seen.Load(); {
+		case cm.ResourceVersion != "": // the default is no object of the API server
 			seen.Store(true)
-		} else if seen.Load() {
+			if cm = l.withoutSlips(cm, !before); cm == nil {
+				return
+			}
+		case before:
 			l.log.Errorw("A deleted ConfigMap stays in force until it exists again or the controller restarts", zap.String("configMap", name))
 			return
 		}
@@ -188,4 +196,31 @@ func (l lenient) Watch(name string, observers ...configmap.Observer) {
 			o(cm)
 		}
 	})
+}
+
+// withoutSlips is the ConfigMap, or nil for config-features with a value that is none of Knative's:
+// then the flags stay as they were. The first one has the strictest value in its place.
+func (l lenient) withoutSlips(cm *corev1.ConfigMap, first bool) *corev1.ConfigMap {
+	if cm.Name != feature.FlagsConfigName {
+		return cm
+	}
+	flags, err := features.Read(cm.Data)
+	if err == nil {
+		return cm
+	}
+	what := "The features stay as they were"
+	if first {
+		what = "The strictest features are in force"
+	}
+	l.log.Errorw(what+": the ConfigMap cannot be understood", zap.String("configMap", cm.Name), zap.Error(err))
+	l.events.Eventf(cm, corev1.EventTypeWarning, "InvalidConfig", "%s: %v", what, err)
+	if !first {
+		return nil
+	}
+	strict := cm.DeepCopy()
+	strict.Data = map[string]string{}
+	for key, value := range flags {
+		strict.Data[key] = string(value)
+	}
+	return strict
 }

@@ -18,6 +18,7 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"knative.dev/eventing/pkg/auth"
 	fakeeventingclient "knative.dev/eventing/pkg/client/injection/client/fake"
 	_ "knative.dev/eventing/pkg/client/injection/informers/eventing/v1alpha1/eventpolicy/fake"
@@ -283,7 +284,7 @@ func TestController_DeletedConfigMap(t *testing.T) {
 	client := kubefake.NewClientset()
 	cmw := informer.NewInformedWatcher(client, system.Namespace())
 	changed := make(chan string, 10)
-	lenient{cmw, zap.New(core).Sugar()}.Watch("config-features", func(cm *corev1.ConfigMap) { changed <- cm.Data["authentication-oidc"] })
+	lenient{cmw, zap.New(core).Sugar(), record.NewFakeRecorder(1)}.Watch("config-features", func(cm *corev1.ConfigMap) { changed <- cm.Data["authentication-oidc"] })
 	if err := cmw.Start(t.Context().Done()); err != nil {
 		t.Fatal(err)
 	}
@@ -316,6 +317,35 @@ func TestController_DeletedConfigMap(t *testing.T) {
 	next("disabled") // and nothing before
 	if n := logged.FilterMessageSnippet("stays in force").Len(); n != 1 {
 		t.Errorf("%d lines", n)
+	}
+}
+
+// A slip in config-features would be off to Knative, and all identities would be deleted.
+func TestController_SlipInAFlag(t *testing.T) {
+	t.Parallel()
+	events, cmw := record.NewFakeRecorder(10), &manual{}
+	var got []string
+	lenient{cmw, zap.NewNop().Sugar(), events}.Watch("config-features", func(cm *corev1.ConfigMap) { got = append(got, cm.Data["authentication-oidc"]) })
+	for _, step := range []struct {
+		value, got, event string
+	}{
+		{"enabeld", "Enabled", "The strictest features are in force"},
+		{"Allowed", "Allowed", ""},
+		{"disabeld", "", `The features stay as they were: authentication-oidc: "disabeld" is none of`},
+		{"disabled", "disabled", ""},
+	} {
+		got = nil
+		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features", ResourceVersion: "1"}, Data: map[string]string{"authentication-oidc": step.value}})
+		if strings.Join(got, " ") != step.got {
+			t.Errorf("%s: told %q, want %q", step.value, got, step.got)
+		}
+		event := ""
+		if len(events.Events) > 0 {
+			event = <-events.Events
+		}
+		if (event != "") != (step.event != "") || !strings.Contains(event, step.event) || step.event != "" && !strings.Contains(event, "Warning InvalidConfig") {
+			t.Errorf("%s: Event %q, want %q", step.value, event, step.event)
+		}
 	}
 }
 
