@@ -59,7 +59,7 @@ var named = []struct{ path, declaration string }{
 	{"pkg/adapter/cluster/sources.go", `const reason\w+ = "(\w+)"`},
 	{"pkg/adapter/registry.go", `Reason: +"(\w+)"`},
 	{"pkg/adapter/schedule/errors.go", `Code = "(\w+)"`},
-	{"pkg/adapter/adapter.go", `"((?:Event|Delivery)[A-Z]\w+)"`},
+	{"pkg/adapter/adapter.go", `"((?:Event|Delivery|Answer)[A-Z]\w+)"`},
 	{"pkg/adapter/cluster/warn.go", `"(Event[A-Z]\w+)"`},
 	{"pkg/adapter/watch/source.go", `"(Watch[A-Z]\w+)"`},
 }

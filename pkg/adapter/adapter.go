@@ -196,7 +196,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 
 // deliveries is how deliveries are made.
 func (a *Adapter) deliveries() dispatch.Config {
-	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
+	sender := sink.New(sink.Config{Log: a.cfg.Log, Ignored: a.ignored, Tracer: a.telemetry.tracer, Token: a.origin.Token})
 	a.origin.Trust(sender.Trust)
 	return dispatch.Config{
 		Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
@@ -343,6 +343,11 @@ func (a *Adapter) lost(l dispatch.Loss) {
 	default:
 		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped: there is no dead letter sink, and it could not be kept (deadLetters.keep, a quota or the disk)")
 	}
+}
+
+// ignored notifies the owner of a source of a part of an answer that is not as it should be.
+func (a *Adapter) ignored(src *schedule.Spec, key, why string) {
+	a.origin.Warn(src, "AnswerIgnored", fmt.Sprintf("part of the sink's answer to a delivery of key %.128q is ignored: %s", key, why))
 }
 
 // warnFailing notifies the owner of a source that its deliveries fail.

@@ -37,7 +37,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if d := parseRetryAfter(s, now); d < 0 || d > schedule.MaxDuration {
+		if d, _ := parseRetryAfter(s, now); d < 0 || d > schedule.MaxDuration {
 			t.Fatalf("%q: %s", s, d)
 		}
 	})

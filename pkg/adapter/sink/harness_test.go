@@ -45,10 +45,17 @@ func withTimeout(d time.Duration) func(*schedule.Attempt) {
 	return func(a *schedule.Attempt) { a.Source.Delivery.Timeout = d }
 }
 
-// logs collects what is logged.
+// logs collects what is logged, and what owners of sources are told.
 type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	told []string
+}
+
+func (l *logs) ignored(_ *schedule.Spec, key, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, key+": "+why)
 }
 
 func (l *logs) Write(p []byte) (int, error) {
@@ -60,13 +67,17 @@ func (l *logs) Write(p []byte) (int, error) {
 func (l *logs) warnings() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), "level=WARN")
+	n := strings.Count(l.b.String(), "level=WARN")
+	if n != len(l.told) {
+		return -1 // each warning is for the owner too
+	}
+	return n
 }
 
 func newSender(t testing.TB, change ...func(*Config)) (*Sender, *logs) {
 	t.Helper()
 	l := &logs{}
-	cfg := Config{Log: slog.New(slog.NewTextHandler(l, nil))}
+	cfg := Config{Log: slog.New(slog.NewTextHandler(l, nil)), Ignored: l.ignored}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -64,7 +64,10 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 		o.Again = &schedule.RescheduleAfter{After: header.after}
 	}
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
-		o.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.cfg.Now())
+		var err error
+		if o.RetryAfter, err = parseRetryAfter(resp.Header.Get("Retry-After"), s.cfg.Now()); err != nil {
+			s.warn(a, err)
+		}
 	}
 	return o
 }
@@ -142,24 +145,34 @@ func rescheduleAfter(h http.Header) (*afterHeader, error) {
 	return &afterHeader{after: after}, nil
 }
 
-// parseRetryAfter reads a wait or an HTTP date; 0 when it is neither or past.
-func parseRetryAfter(value string, now time.Time) time.Duration {
-	if d, err := schedule.ParseWait("Retry-After", value); err == nil {
-		return d
+// parseRetryAfter reads a wait or an HTTP date; 0 when it is past or not there.
+func parseRetryAfter(value string, now time.Time) (time.Duration, error) {
+	if value == "" {
+		return 0, nil
 	}
-	at, err := http.ParseTime(strings.TrimSpace(value))
-	if err != nil {
-		return 0
+	d, err := schedule.ParseWait("Retry-After", value)
+	if err == nil {
+		return d, nil
 	}
-	return min(max(at.Sub(now), 0), schedule.MaxDuration)
+	at, notDate := http.ParseTime(strings.TrimSpace(value))
+	if notDate != nil {
+		return 0, err
+	}
+	return min(max(at.Sub(now), 0), schedule.MaxDuration), nil
 }
 
 // warningLines is how many lines a second the log has of one source's answers.
 const warningLines = 5
 
+// warn notifies of a part of an answer that is ignored. The sink cannot learn of it: its answer has no answer.
 func (s *Sender) warn(a *schedule.Attempt, err error) {
-	if left, ok := s.constants(a.Source).warnings.Next(time.Now()); ok {
-		s.cfg.Log.Warn("part of the sink's answer is ignored", "source", a.Source.Path(), "key", a.Key,
-			"err", fmt.Sprintf("%.1024s", err.Error()), "linesLeftOut", left)
+	left, ok := s.constants(a.Source).warnings.Next(time.Now())
+	if !ok {
+		return
+	}
+	why := fmt.Sprintf("%.1024s", err.Error())
+	s.cfg.Log.Warn("part of the sink's answer is ignored", "source", a.Source.Path(), "key", a.Key, "err", why, "linesLeftOut", left)
+	if s.cfg.Ignored != nil {
+		s.cfg.Ignored(a.Source, a.Key, why)
 	}
 }

@@ -396,3 +396,31 @@ func TestConnections_AreReused(t *testing.T) {
 		t.Errorf("%d connections for 20 attempts", opened.Load())
 	}
 }
+
+// The owner of a source learns of a wait that cannot be read in an answer that fails anyway.
+func TestFailure_UnreadableWaitIsTold(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status        int
+		header, value string
+		told          string
+	}{
+		"retried":             {503, "Reschedule-After", "7x", `GitRepo/team-a/site: Reschedule-After: "7x" is not a duration`},
+		"not retried":         {422, "Reschedule-After", "tomorrow", `GitRepo/team-a/site: Reschedule-After: "tomorrow" is not a duration`},
+		"Retry-After":         {429, "Retry-After", "soon", `GitRepo/team-a/site: Retry-After: "soon" is not a duration`},
+		"Retry-After as date": {429, "Retry-After", "Sat, 21 Nov 2026 09:00:00 GMT", ""},
+		"of another status":   {500, "Retry-After", "soon", ""},
+	} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(tt.header, tt.value)
+			w.WriteHeader(tt.status)
+		})
+		s, l := newSender(t)
+		if o := send(t, s, attempt(url)); o.Again != nil || o.RetryAfter != 0 {
+			t.Errorf("%s: %+v", name, o)
+		}
+		if got := strings.Join(l.told, ", "); !strings.HasPrefix(got, tt.told) || tt.told == "" && got != "" {
+			t.Errorf("%s: told %q, want %q", name, got, tt.told)
+		}
+	}
+}

@@ -24,6 +24,9 @@ import (
 type Config struct {
 	// Log gets a warning for an answer that cannot be read; nil means slog.Default.
 	Log *slog.Logger
+	// Ignored is called for a part of an answer that cannot be read and changes nothing, as often as it is logged;
+	// may be nil. It must not block.
+	Ignored func(src *schedule.Spec, key, why string)
 	// Tracer makes a span of every attempt; nil means no spans. The trace
 	// context of the schedule call reaches the sink either way.
 	Tracer trace.Tracer
