@@ -395,3 +395,26 @@ func TestBytes_NeighbourIsNotRefused(t *testing.T) {
 		}
 	})
 }
+
+// The owner of a source learns that an object has more owners than its change wakes.
+func TestOwners_TooManyAreTold(t *testing.T) {
+	run(t, func() *schedule.Spec {
+		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
+	}, func(t *testing.T, w *world) {
+		var owners []any
+		own := func(o *object) { o.owners = owners }
+		for i := range maxOwners {
+			owners = append(owners, ownerOf("example.com/v1", "Website", fmt.Sprint(i)), ownerOf("example.com/v1", "Other", fmt.Sprint(i)))
+		}
+		w.api.put("Deployment", "ops/most", true, own)
+		w.start()
+		if got := len(w.settle(10 * time.Minute)); got != maxOwners || len(w.warned) > 0 {
+			t.Errorf("%d owners were scheduled, and told: %q", got, w.warned)
+		}
+		owners = append(owners, ownerOf("example.com/v1", "Website", "more"))
+		w.api.put("Deployment", "ops/toomany", true, own)
+		if got := len(w.settle(10 * time.Minute)); got != maxOwners || len(w.warned) != 1 || !strings.Contains(w.warned[0], "more than 64 owners") {
+			t.Errorf("%d owners were scheduled, and told: %q", got, w.warned)
+		}
+	})
+}

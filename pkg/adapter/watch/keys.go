@@ -58,12 +58,15 @@ func groupOf(apiVersion string) string {
 const maxOwners = 64
 
 // ownerTargets are the keys of the object's owners of a group and kind. The version
-// does not matter, nor whether the owner is marked as controller.
-func ownerTargets(o *objects.Object, group, kind string, namespaced bool) []target {
-	var targets []target
+// does not matter, nor whether the owner is marked as controller. More reports that it has
+// more owners than that.
+func ownerTargets(o *objects.Object, group, kind string, namespaced bool) (targets []target, more bool) {
 	for _, owner := range o.Owners {
-		if owner.Kind != kind || groupOf(owner.APIVersion) != group || len(targets) == maxOwners {
+		if owner.Kind != kind || groupOf(owner.APIVersion) != group {
 			continue
+		}
+		if more = len(targets) == maxOwners; more {
+			break
 		}
 		namespace := ""
 		if namespaced {
@@ -73,7 +76,7 @@ func ownerTargets(o *objects.Object, group, kind string, namespaced bool) []targ
 			targets = append(targets, target{key: key, uid: usable(owner.UID), hearsay: true})
 		}
 	}
-	return targets
+	return targets, more
 }
 
 // known completes the targets of another object's change by what the source watches itself. The uid in an

@@ -354,7 +354,10 @@ func (r *resource) observe(ctx context.Context, o *objects.Object) (*observed, e
 		s.targets, err = r.evaluate(ctx, o)
 	case r.cfg.OwnerKind != "":
 		kind := r.owners.Load() // one that does not exist counts as one with a namespace
-		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, kind == nil || kind.Namespaced)
+		var more bool
+		if s.targets, more = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, kind == nil || kind.Namespaced); more {
+			r.s.warn(reasonKey, "%s %s has more than %d owners of the kind %s: its change schedules only these", r.served.Name(), o.Path(), maxOwners, r.cfg.OwnerKind)
+		}
 	default:
 		s.own = true
 		s.targets = []target{{key: keyOf(r.cfg.Kind, o.Namespace, o.Name), uid: usable(o.UID)}}
