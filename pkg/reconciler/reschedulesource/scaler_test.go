@@ -115,6 +115,8 @@ func TestScale_ZeroAndOne(t *testing.T) {
 		Name:    "a number that is not of groups of three",
 		Objects: []runtime.Object{six("4", 3)},
 		WantErr: true,
+		WantEvents: []string{Eventf("Warning", "InvalidAnnotation",
+			`The replicas stay as they are: the annotation sources.reschedule.dev/replicated of StatefulSet reschedule-adapter is "4", want true, or a multiple of three`)},
 	}, {
 		Name:          "memory is not filled yet",
 		Objects:       []runtime.Object{adapter(1, 1)},
