@@ -47,7 +47,7 @@ type Options struct {
 const (
 	// memTable is what a memtable grows to. The write-ahead log is replayed into
 	// it, so it also bounds how long a start after a crash takes.
-	memTable    = 16 << 20
+	memTable    = 12 << 20
 	blockCache  = 56 << 20
 	maxOpenFile = 256
 )
