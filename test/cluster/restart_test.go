@@ -11,6 +11,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
@@ -188,6 +189,39 @@ func TestOutage_DeliveriesGoOn(t *testing.T) {
 	sink.Next(t, "in", "later")
 	s.put("again", `{}`)
 	sink.Next(t, "in", "again")
+}
+
+// After etcd was put back to an older state the informers of both programs list again, and so does spec.watch. An API
+// server withholds from a watch each change below the version where the watch had come to: they missed all changes
+// until they were restarted.
+func TestOutage_EtcdIsPutBack(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	o := watched(t, "putback")
+	o.permit(o.namespace, "websites")
+	s := o.source(p, "x", watching(sink, "in", websites))
+	s.watches("True", "")
+	kept := p.path("kept")
+	if err := server.KeepState(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Advance(t.Context(), 1000); err != nil { // more than the programs and this test write afterwards
+		t.Fatal(err)
+	}
+	o.apply(website, "before", "1")
+	sink.Next(t, "in", "Website/"+o.namespace+"/before")
+	s.patch(`{"delay":"1ms"}`)
+	s.ready() // both programs have seen it
+	if err := server.PutBack(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	s.patch(`{"delay":"2ms"}`)
+	s.patch(`{"delay":"3ms"}`) // the generation of the first one was there before
+	s.until("known to the controller", func(o *v1alpha1.RescheduleSource) bool { return o.Status.ObservedGeneration == o.Generation })
+	s.until("known to the adapter", func(o *v1alpha1.RescheduleSource) bool {
+		return o.Status.Watch != nil && o.Status.Watch.ObservedGeneration == o.Generation
+	})
+	o.apply(website, "after", "1")
+	sink.Next(t, "in", "Website/"+o.namespace+"/after")
 }
 
 // The adapter waits for the API server before it is ready.

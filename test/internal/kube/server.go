@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -80,7 +81,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 	s.etcdURL = "http://127.0.0.1:" + strconv.Itoa(client)
 	peerURL := "http://127.0.0.1:" + strconv.Itoa(peer)
 	s.etcd, err = Launch(filepath.Join(s.dir, "etcd.log"), lazyCollector, filepath.Join(s.assets, "etcd"),
-		"--data-dir", filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+		"--data-dir", s.etcdDir(), "--unsafe-no-fsync", "--log-level", "warn",
 		"--listen-client-urls", s.etcdURL, "--advertise-client-urls", s.etcdURL,
 		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
 	if err != nil {
@@ -88,6 +89,43 @@ func (s *Server) startEtcd(ctx context.Context) error {
 	}
 	return s.etcd.Until(ctx, func(ctx context.Context) error { return get(ctx, http.DefaultClient, s.etcdURL+"/health") })
 }
+
+// KeepState copies what etcd has now into dir. Meanwhile etcd stands still, so what is copied is what kill -9 would leave.
+func (s *Server) KeepState(dir string) error {
+	if err := syscall.Kill(s.etcd.PID(), syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("kube: %w", err)
+	}
+	err := os.CopyFS(dir, os.DirFS(s.etcdDir()))
+	return errors.Join(err, syscall.Kill(s.etcd.PID(), syscall.SIGCONT))
+}
+
+// PutBack makes a copy of KeepState the state of etcd, as an administrator does: the API server is restarted.
+func (s *Server) PutBack(ctx context.Context, dir string) error {
+	s.StopAPI()
+	s.etcd.Kill()
+	if err := os.RemoveAll(s.etcdDir()); err != nil {
+		return fmt.Errorf("kube: %w", err)
+	}
+	if err := os.Rename(dir, s.etcdDir()); err != nil {
+		return fmt.Errorf("kube: %w", err)
+	}
+	if err := s.startEtcd(ctx); err != nil {
+		return err
+	}
+	return s.StartAPI(ctx)
+}
+
+// Advance makes the API server n versions older than the next change.
+func (s *Server) Advance(ctx context.Context, n int) error {
+	for range n {
+		if err := s.askEtcd(ctx, "put", `{"key":"L3Rlc3Q="}`, &struct{}{}); err != nil { // /test
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) etcdDir() string { return filepath.Join(s.dir, "etcd") }
 
 // StartAPI starts the API server after [Server.StopAPI], on the same port and
 // with the same data, and returns when it is ready.
