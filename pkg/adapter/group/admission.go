@@ -453,7 +453,7 @@ type memberCall struct {
 func (m *Member) call(ctx context.Context, c memberCall, out *admission) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, c.method, m.cfg.url(c.member, c.path)+"?"+c.query.Encode(), http.NoBody)
+	request, err := m.memberRequest(ctx, c.method, m.cfg.url(c.member, c.path)+"?"+c.query.Encode())
 	if err != nil {
 		return err
 	}

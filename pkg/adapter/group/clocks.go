@@ -69,7 +69,7 @@ func (m *Member) compareClocks(ctx context.Context) {
 func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, says answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.url(name, clockPath), http.NoBody)
+	request, err := m.memberRequest(ctx, http.MethodGet, m.cfg.url(name, clockPath))
 	if err != nil {
 		return by, says, err
 	}

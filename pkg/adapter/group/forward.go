@@ -26,10 +26,12 @@ const (
 	continueTime = time.Minute
 	// notOwner marks an answer of a member that does not own the shard: it did nothing.
 	notOwner = "Reschedule-Not-Owner"
-	// secured marks a forwarded call that came with TLS, and caller has the address that it came
-	// from. A caller cannot set them: the member that forwards writes them.
-	secured = "Reschedule-Secured"
+	// caller marks a forwarded call, and has the address that it came from; secured marks one that
+	// came with TLS. A caller cannot set them: the member that forwards writes them.
 	caller  = "Reschedule-Caller"
+	secured = "Reschedule-Secured"
+	// asker marks a call that a member makes for itself, and has its name. No forwarded call has it.
+	asker = "Reschedule-Member"
 )
 
 const (
@@ -72,47 +74,71 @@ func refuseBody(w http.ResponseWriter, err error) {
 	api.WriteProblem(w, http.StatusBadRequest, api.BodyError(err))
 }
 
-// routeForwarded answers calls that another member forwarded. They are forwarded no further.
-func (m *Member) routeForwarded(api http.Handler) http.Handler {
+// routePeers answers at the port for other members. A forwarded call reaches the API alone, whatever its path is: the
+// API authenticates its caller, and what members ask each other for needs no more than the port.
+func (m *Member) routePeers(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, forwarded := r.Header[caller]
 		switch {
-		case r.URL.Path == admissionPath && r.Method == http.MethodPost:
-			m.replace(w, r)
-			return
-		case r.URL.Path == admissionPath:
-			m.answerAdmission(w, r)
-			return
-		case r.URL.Path == viewPath:
-			m.sendView(w, r)
-			return
-		case r.URL.Path == clockPath:
-			m.answerClock(w)
-			return
-		case r.URL.Path == sealPath && r.Method == http.MethodPost:
-			m.answerSeal(w, r)
-			return
-		case r.URL.Path == ownerPath:
-			m.nameOwner(w)
-			return
+		case forwarded:
+			m.answerForwarded(api, w, r)
+		case r.Header.Get(asker) != "":
+			m.answerMember(w, r)
+		default: // as of a browser on this machine, which can set none of the two by itself
+			http.NotFound(w, r)
 		}
-		setSecured(r)
-		setCaller(r)
-		r.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
-		// A member that has received less than the sender may take the source for another group's.
-		if m.destination(r) == (ownGroup{m}) {
-			if t := m.current(); t.enter() {
-				t.serve(api, w, r)
-				return
-			}
-			if m.view.Sealed() {
-				unavailable(w, detailSealed)
-				return
-			}
-		}
-		w.Header().Set(notOwner, "true")
-		m.nameOwner(w)
-		unavailable(w, detailNoOwner)
 	})
+}
+
+// answerMember answers what another member asks for itself.
+func (m *Member) answerMember(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == admissionPath && r.Method == http.MethodPost:
+		m.replace(w, r)
+	case r.URL.Path == admissionPath:
+		m.answerAdmission(w, r)
+	case r.URL.Path == viewPath:
+		m.sendView(w, r)
+	case r.URL.Path == clockPath:
+		m.answerClock(w)
+	case r.URL.Path == sealPath && r.Method == http.MethodPost:
+		m.answerSeal(w, r)
+	case r.URL.Path == ownerPath:
+		m.nameOwner(w)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// memberRequest is a call that this member makes for itself at another one.
+func (m *Member) memberRequest(ctx context.Context, method, url string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set(asker, m.cfg.Member)
+	return r, nil
+}
+
+// answerForwarded answers a call that another member forwarded. It is forwarded no further.
+func (m *Member) answerForwarded(api http.Handler, w http.ResponseWriter, r *http.Request) {
+	setSecured(r)
+	setCaller(r)
+	r.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
+	// A member that has received less than the sender may take the source for another group's.
+	if m.destination(r) == (ownGroup{m}) {
+		if t := m.current(); t.enter() {
+			t.serve(api, w, r)
+			return
+		}
+		if m.view.Sealed() {
+			unavailable(w, detailSealed)
+			return
+		}
+	}
+	w.Header().Set(notOwner, "true")
+	m.nameOwner(w)
+	unavailable(w, detailNoOwner)
 }
 
 // Route answers a call here or at the owner, also of another group. While there is none it waits.
@@ -370,19 +396,22 @@ func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()
 	}
 }
 
-// hops are the headers of one connection. Expect is this member's too: it has received the head of the body. With one of
+// hops are the headers of one connection, and what only a member may set. Expect is this member's too: it has received the head of the body. With one of
 // the keys the transport sends a call again by itself: then a call that an owner carried out counts as not sent.
 var hops = [...]string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
-	"Idempotency-Key", "X-Idempotency-Key",
+	"Idempotency-Key", "X-Idempotency-Key", secured, asker,
 }
 
 // request is the call as it is sent to an owner.
 func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, address string) (*http.Request, error) {
-	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), f.body())
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address, f.body())
 	if err != nil {
 		return nil, err
 	}
+	// What the caller sent must not change the host: http:@host/ is a URL without a path.
+	out.URL.Path, out.URL.RawPath = r.URL.Path, r.URL.RawPath
+	out.URL.RawQuery, out.URL.ForceQuery = r.URL.RawQuery, r.URL.ForceQuery
 	// The path goes on as it was sent: URL would encode it anew where a caller did not encode a
 	// character that should be, and %2F would be lost.
 	if raw := r.URL.RawPath; raw != "" && !strings.HasPrefix(raw, "//") {
@@ -395,7 +424,6 @@ func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, ad
 	if !f.whole { // it is sent once the owner reads it
 		out.Header.Set("Expect", "100-continue")
 	}
-	out.Header.Del(secured)
 	out.Header.Set(caller, r.RemoteAddr)
 	if r.TLS != nil {
 		out.Header.Set(secured, "true")

@@ -255,7 +255,7 @@ func peerPort(name string, cfg *Config) *listener.Connections {
 
 // listen answers at the port for other members. Calls are refused there until Serve.
 func (m *Member) listen(tlsConfig *tls.Config) error {
-	server := api.Server(m.routeForwarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := api.Server(m.routePeers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*m.api.Load()).ServeHTTP(w, r) // there is no tenure before it is set
 	})))
 	server.TLSConfig = tlsConfig

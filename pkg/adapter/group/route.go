@@ -149,7 +149,7 @@ func (g *otherGroup) locate(ctx context.Context) {
 func (g *otherGroup) ask(ctx context.Context, member, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, ownerTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, g.m.cfg.scheme()+"://"+member+ownerPath, http.NoBody)
+	request, err := g.m.memberRequest(ctx, http.MethodGet, g.m.cfg.scheme()+"://"+member+ownerPath)
 	if err != nil {
 		return err
 	}

@@ -307,7 +307,9 @@ func TestForwarded_OtherGroupsSource(t *testing.T) {
 	t.Parallel()
 	m, _ := newFar(t)
 	answer := httptest.NewRecorder()
-	m.routeForwarded(nil).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/n/s", http.NoBody))
+	r := httptest.NewRequest(http.MethodGet, "/n/s", http.NoBody)
+	r.Header.Set(caller, "192.0.2.7:99")
+	m.routePeers(nil).ServeHTTP(answer, r)
 	if answer.Code != http.StatusServiceUnavailable || answer.Header().Get(notOwner) != "true" {
 		t.Error(answer.Code, answer.Header())
 	}

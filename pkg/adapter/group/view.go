@@ -236,7 +236,7 @@ func (m *Member) copyFrom(ctx context.Context, name string, hold func()) error {
 	stalled := time.AfterFunc(copyStall, cancel)
 	defer stalled.Stop()
 	url := m.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(m.view.Applied(), 10)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	request, err := m.memberRequest(ctx, http.MethodGet, url)
 	if err != nil {
 		return err
 	}
