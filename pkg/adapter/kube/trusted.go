@@ -80,6 +80,9 @@ func (c *trustedClients) client(trusting *tls.Config, unread int) *http.Client {
 	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = trusting.Clone(), true
 	transport.ResponseHeaderTimeout = answerTimeout
 	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: unread, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	if c.config.Proxy != nil { // proxy-url of a kubeconfig
+		transport.Proxy = c.config.Proxy
+	}
 	if c.config.Dial != nil {
 		transport.DialContext = c.config.Dial
 	}

@@ -8,12 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -44,6 +46,22 @@ func authority(t *testing.T) (*tls.Certificate, []byte) {
 		t.Fatal(err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+}
+
+// The proxy-url of a kubeconfig holds for lists and watches too.
+func TestObjects_ProxyOfTheKubeconfig(t *testing.T) {
+	t.Parallel()
+	asked := errors.New("the proxy was asked for")
+	c := trustedClients{config: &rest.Config{Host: "https://127.0.0.1:1", Proxy: func(*http.Request) (*url.URL, error) { return nil, asked }}}
+	for _, lists := range []bool{true, false} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.config.Host, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := c.of(lists).Do(r); !errors.Is(err, asked) {
+			t.Errorf("lists %v: %v, %v", lists, resp, err)
+		}
+	}
 }
 
 // A new CA of the cluster is trusted once it is in the file, without a restart, and an old one no longer once it
