@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,8 +19,9 @@ const (
 	// maxMetadata bounds what is kept of an object. The API server's own bound of all
 	// annotations is half of it.
 	maxMetadata = 512 << 10
-	// maxObject bounds an object on the wire: managedFields are skipped, not kept.
-	maxObject = 8 << 20
+	// maxObject bounds an object on the wire: managedFields are skipped, not kept. etcd takes 1.5 MB, of which JSON
+	// makes up to six times as much.
+	maxObject = 10 << 20
 	// tokenBytes is what a value costs beside its text.
 	tokenBytes = 32
 	// arrival is how long the rest of an event may take to arrive: its watch reads at its turn, for
@@ -28,18 +30,19 @@ const (
 	// maxDepth bounds values in values; metadata has three levels.
 	maxDepth = 16
 	// maxName bounds names, uids and versions, and maxContinue the token of the next page: they are
-	// remembered. The API server's own have at most 253 bytes, and 1 KB.
-	maxName, maxContinue = 512, 8 << 10
+	// remembered. The API server takes names of any length for Roles and RoleBindings, and the token has the last
+	// name of the page. An HTTP server takes no longer URL.
+	maxName, maxContinue = 512, 1 << 20
 	// maxServed bounds an entry of the discovery, on the wire and as it is kept.
 	maxServed = 64 << 10
 )
 
-// errNameSize ends a stream, errTokenSize a list: what would be remembered is too large. errSlow ends
+// errVersionSize ends a stream, errTokenSize a list: what would be remembered is too large. errSlow ends
 // a watch.
 var (
-	errNameSize  = fmt.Errorf("a name, uid or version has more than %d bytes", maxName)
-	errSlow      = fmt.Errorf("an event did not arrive within %s", arrival)
-	errTokenSize = fmt.Errorf("the token of the next page has more than %d bytes", maxContinue)
+	errVersionSize = fmt.Errorf("a version has more than %d bytes", maxName)
+	errSlow        = fmt.Errorf("an event did not arrive within %s", arrival)
+	errTokenSize   = fmt.Errorf("the token of the next page has more than %d bytes", maxContinue)
 )
 
 // errObjectSize ends a stream: the object has more than maxObject bytes.
@@ -185,7 +188,7 @@ func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err 
 				switch name {
 				case "resourceVersion":
 					if page.Version, err = r.text(); len(page.Version) > maxName {
-						return errNameSize
+						return errVersionSize
 					}
 				case "continue":
 					if page.Continue, err = r.text(); len(page.Continue) > maxContinue {
@@ -345,6 +348,12 @@ func (r *reader) object() (o *objects.Object, s status, err error) {
 func (r *reader) metadata() (*objects.Object, error) {
 	m := map[string]any{}
 	err := r.members(func(name string) error {
+		switch name {
+		case "name", "namespace", "uid", "resourceVersion": // of any length
+			v, err := r.text()
+			m[name] = v
+			return err
+		}
 		if name == "managedFields" || r.left < 0 {
 			return r.dec.SkipValue()
 		}
@@ -358,11 +367,20 @@ func (r *reader) metadata() (*objects.Object, error) {
 	if r.left < 0 {
 		o.TooLarge, o.Metadata = true, nil
 	}
-	if max(len(o.Namespace), len(o.Name), len(o.UID), len(o.Version)) > maxName {
-		return o, errNameSize
+	if len(o.Version) > maxName {
+		return o, errVersionSize
+	}
+	if len(o.UID) > maxName { // no uid of the API server's own
+		o.UID = ""
+	}
+	if max(len(o.Namespace), len(o.Name)) > maxName { // longer than any that can be used, so that it is told as such
+		o.Namespace, o.Name = cut(o.Namespace), cut(o.Name)
+		o.TooLarge, o.Metadata = true, nil
 	}
 	return o, err
 }
+
+func cut(name string) string { return strings.Clone(name[:min(len(name), maxName+1)]) }
 
 // value reads any value. Once the object's bytes are used up it skips.
 func (r *reader) value(depth int) (any, error) {

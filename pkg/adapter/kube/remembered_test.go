@@ -28,9 +28,7 @@ func TestObjects_RemembersNoLargeText(t *testing.T) {
 	for _, answer := range []string{
 		`{"metadata":{"resourceVersion":"` + long + `"},"items":[]}`,
 		`{"metadata":{"resourceVersion":"7","continue":"` + long + `"},"items":[]}`,
-		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"` + long + `"}}]}`,
-		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"` + long + `"}}]}`,
-		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"` + long + `"}}]}`,
+		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","resourceVersion":"` + long + `"}}]}`,
 	} {
 		s.on(path, text(answer))
 		if page, err := s.List(t.Context(), watcher, sites, nil, func(*objects.Object) error { return nil }); err == nil {
@@ -40,6 +38,28 @@ func TestObjects_RemembersNoLargeText(t *testing.T) {
 	s.on(path, text(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"`+long+`"}}}`))
 	if err := s.Watch(t.Context(), watcher, sites, ignoring); err == nil {
 		t.Error("a bookmark with a version of any length")
+	}
+}
+
+// A Role may have a name of any length. One of 600 bytes ended the list and the watch of all Roles.
+func TestObjects_LongNameStopsNoOthers(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	long := strings.Repeat("<", maxMetadata+1)
+	for _, odd := range []string{
+		`"name":"` + long + `","namespace":"ops"`, `"name":"a","namespace":"` + long + `"`, `"name":"a","namespace":"ops","uid":"` + long + `"`,
+	} {
+		s.on("/apis/example.com/v1/sites", text(`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{`+odd+`,"resourceVersion":"5"}},{"metadata":{"name":"b"}}]}`))
+		var got []*objects.Object
+		_, err := s.List(t.Context(), watcher, sites, nil, func(o *objects.Object) error { got = append(got, o); return nil })
+		if err != nil || len(got) != 2 || got[1].Name != "b" {
+			t.Errorf("%.30s: %d objects, %v", odd, len(got), err)
+			continue
+		}
+		// Cut, but still longer than any that can be used.
+		if o := got[0]; o.Version != "5" || len(o.Path()) > 2*maxName || len(o.Path()) <= maxName && o.Path() != "ops/a" || len(o.UID) > 0 {
+			t.Errorf("%.30s: a path of %d bytes, a uid of %d, version %q", odd, len(o.Path()), len(o.UID), o.Version)
+		}
 	}
 }
 

@@ -216,6 +216,9 @@ func (l *listing) begin() error {
 
 // object compares one object.
 func (l *listing) object(ctx context.Context, o *objects.Object) error {
+	if l.counts(o.Namespace) && !l.s.nameable(o) { // it has no mark
+		return nil
+	}
 	path := o.Path()
 	if path <= l.last && !l.unordered {
 		l.unordered = true

@@ -347,7 +347,7 @@ func (r *resource) keep(w row) error {
 
 // observe reads an object as it counts.
 func (r *resource) observe(ctx context.Context, o *objects.Object) (*observed, error) {
-	s := &observed{path: o.Path(), uid: o.UID, version: o.Version, created: o.Created}
+	s := &observed{path: o.Path(), uid: usable(o.UID), version: o.Version, created: o.Created}
 	var err error
 	switch {
 	case r.key != nil:
@@ -360,7 +360,7 @@ func (r *resource) observe(ctx context.Context, o *objects.Object) (*observed, e
 		}
 	default:
 		s.own = true
-		s.targets = []target{{key: keyOf(r.cfg.Kind, o.Namespace, o.Name), uid: usable(o.UID)}}
+		s.targets = []target{{key: keyOf(r.cfg.Kind, o.Namespace, o.Name), uid: s.uid}}
 	}
 	if err != nil {
 		if ctx.Err() != nil {

@@ -137,7 +137,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 // fail records an error. The API server is not to blame for a refusal of the queue, of
 // which a quota is the source's own affair.
 func (s *stream) fail(err error, failures int) {
-	if _, ok := errors.AsType[*schedule.Error](err); ok {
+	if refused, ok := errors.AsType[*schedule.Error](err); ok && refused.Code != schedule.CodeInvalid {
 		if s.refused = overQuota(err); s.refused {
 			s.r.note(s.namespace, false, err)
 		}
@@ -350,7 +350,7 @@ func (s *stream) query(namespace string) objects.Query {
 // event adds an event to the batch, if it counts.
 func (s *stream) event(ctx context.Context, t objects.EventType, o *objects.Object) error {
 	s.r.s.touch()
-	if !s.counts(o) {
+	if !s.counts(o) || !s.nameable(o) {
 		return nil
 	}
 	before, err := s.r.before(&s.batch, o.Path())
@@ -383,7 +383,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		if !c.gone || c.before == nil {
 			return nil
 		}
-		now = &observed{path: c.object.Path(), uid: c.object.UID, version: c.object.Version}
+		now = &observed{path: c.object.Path(), uid: usable(c.object.UID), version: c.object.Version}
 	}
 	d := decide(s.r.cfg.Kind, c.before, now, c.gone)
 	unchanged := d.verb == ""
@@ -414,6 +414,23 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 func resyncDelay(key string, over time.Duration) time.Duration {
 	return time.Duration(share(key) * float64(over))
 }
+
+// nameable reports that the object can have a key and a mark; else the owner is warned. The API server takes
+// names of any length for some kinds, also with control characters.
+func (s *stream) nameable(o *objects.Object) bool {
+	err := schedule.ValidateKey(keyOf(s.r.cfg.Kind, o.Namespace, o.Name))
+	if err == nil && o.Name != "" {
+		return true
+	}
+	if o.Name == "" {
+		err = errNoName
+	}
+	s.r.s.warn(reasonKey, "the name of %s %.64q cannot be used: %v; its changes schedule nothing", s.r.served.Name(), o.Path(), err)
+	s.r.s.tally.change(resultKeyFailed)
+	return false
+}
+
+var errNoName = errors.New("it is empty")
 
 // observe reads an object; nil when it cannot be used, which the owner is warned of.
 func (s *stream) observe(ctx context.Context, o *objects.Object) (*observed, error) {

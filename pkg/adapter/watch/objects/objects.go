@@ -120,8 +120,8 @@ type Object struct {
 	Owners               []Owner
 	// Metadata is all of it, except managedFields; nil when it is too large.
 	Metadata map[string]any
-	// TooLarge: the metadata has more bytes than a watch reads. Only the names, the
-	// uid and the version are known, as far as they came first.
+	// TooLarge: the metadata has more bytes than a watch reads. Only the names, which may be
+	// cut, the uid and the version are known.
 	TooLarge bool
 }
 
