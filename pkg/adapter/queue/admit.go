@@ -120,7 +120,8 @@ var errLarge = errors.New("queue: the entries are large")
 func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
 	a.outlines, a.needs = a.allOrNone, pageMemory
 	for i := range items {
-		a.outlines = a.outlines && items[i].Request.Event != nil
+		r := &items[i].Request
+		a.outlines = a.outlines && r.Event != nil && !r.EventIfNone
 	}
 	if !a.outlines { // the marks may go with a later page
 		a.freed = 0

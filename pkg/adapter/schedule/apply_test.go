@@ -429,3 +429,24 @@ func TestApply_FinalEventEndsNoSchedule(t *testing.T) {
 		t.Error("an ingested event that says so ends its key")
 	}
 }
+
+// An event that is no news takes the place of no other: a key that has an occurrence keeps its event, or none.
+func TestApply_EventThatIsNoNews(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cur  *Entry
+		own  bool
+		want *Event
+	}{
+		"no key":                      {nil, false, newer},
+		"an event waits":              {&Entry{Revision: 5, DueAt: t0, Event: older}, false, older},
+		"an event is in flight":       {&Entry{Revision: 5, DueAt: t0, Event: older}, true, older},
+		"a schedule without an event": {&Entry{Revision: 5, DueAt: t0}, false, nil},
+	} {
+		r := event(0, Earliest)
+		r.Event, r.EventIfNone = newer, true
+		if e := apply(t, r, c.cur, c.own, &Spec{}).Entry; !e.Event.Equal(c.want) {
+			t.Errorf("%s: %+v", name, e.Event)
+		}
+	}
+}

@@ -42,7 +42,9 @@ type Request struct {
 	// UIDIfNone: the uid is what another object says, so it only fills in a uid that the key
 	// does not have.
 	UIDIfNone bool
-	Reason    string
+	// EventIfNone: the event is no news, so only a key that has no occurrence gets it.
+	EventIfNone bool
+	Reason      string
 
 	TraceParent, TraceState string
 
@@ -191,7 +193,7 @@ func (e *Entry) keepDistance(cur *Entry, now time.Time) {
 }
 
 // beside is the request without what it may say only about a key that has nothing else: a uid that fills in,
-// and that a success ends the key.
+// an event that is no news, and that a success ends the key.
 func (r *Request) beside(cur *Entry) *Request {
 	if cur == nil {
 		return r
@@ -200,7 +202,10 @@ func (r *Request) beside(cur *Entry) *Request {
 	if r.UIDIfNone && cur.UID != "" {
 		c.UID = ""
 	}
-	if r.Event.final() && !cur.Event.Ends() {
+	switch {
+	case r.EventIfNone:
+		c.Event = nil
+	case r.Event.final() && !cur.Event.Ends():
 		c.Event = r.Event.without(FinalAttribute)
 	}
 	return &c

@@ -80,9 +80,10 @@ func ownerTargets(o *objects.Object, group, kind string, namespaced bool) (targe
 }
 
 // known completes the targets of another object's change by what the source watches itself. The uid in an
-// ownerReference may be of an owner that was made again, or made up: the uid of the mark is right. A kind that
-// is watched and has no mark of the object, though its list was complete, has no such object: its key is woken
-// once more and keeps no timer, as after a deletion.
+// ownerReference may be of an owner that was made again, or made up: only the uid of the mark is right. With another
+// one on the key, the owner's own event would take the place of what a caller scheduled. A kind that is watched and
+// has no mark of the object, though all its lists were complete, has no such object: its key is woken once more and
+// keeps no timer, as after a deletion.
 func (r *resource) known(targets []target) error {
 	if r.own() {
 		return nil
@@ -96,6 +97,7 @@ func (r *resource) known(targets []target) error {
 		if path == "" {
 			continue
 		}
+		incomplete := false
 		for _, of := range all {
 			if of.cfg.Kind != kind || !of.own() || r.cfg.OwnerKind != "" && of.cfg.Group != r.cfg.OwnerGroup {
 				continue
@@ -104,14 +106,20 @@ func (r *resource) known(targets []target) error {
 			if err != nil {
 				return err
 			}
+			if t.hearsay {
+				t.uid = ""
+			}
 			if ok {
 				t.watched, t.final = true, false
-				if t.hearsay && m.UID != "" {
+				if t.hearsay {
 					t.uid, t.hearsay = m.UID, false
 				}
 				break
 			}
-			_, t.final = of.rows.covers(namespaceOf(path), of.cfg.Selector)
+			if _, complete := of.rows.covers(namespaceOf(path), of.cfg.Selector); !complete {
+				incomplete = true
+			}
+			t.final = !incomplete
 		}
 	}
 	return nil

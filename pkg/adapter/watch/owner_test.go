@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // family watches websites, and the deployments and secrets that belong to them.
@@ -98,6 +99,73 @@ func TestOwner_NotListedYetIsNotGone(t *testing.T) {
 					t.Errorf("%d: %s", i, fmt.Sprint(k))
 				}
 			}
+		}
+	})
+}
+
+// twice watches websites under two selectors, and what belongs to them.
+func twice() *schedule.Spec {
+	return sourceOf(
+		schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Selector: "team=a", Changes: schedule.ChangesSpec},
+		schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Selector: "team=b", Changes: schedule.ChangesMetadata},
+		schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny},
+	)
+}
+
+// Of two entries of a kind both must be listed before an owner without a mark is gone.
+func TestOwner_OneOfTwoListsIsNotComplete(t *testing.T) {
+	run(t, twice, func(t *testing.T, w *world) {
+		w.api.set(func() { w.api.forbids = func(_ string, q objects.Query) bool { return q.Selector == "team=a" } })
+		w.api.put("Website", "ops/a", true, team("a"))
+		w.start()
+		w.settle(time.Minute)
+		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
+		if k := w.want("owned", time.Minute, "dev.reschedule.due Website/ops/a")[0]; k.final {
+			t.Errorf("%+v", k)
+		}
+	})
+}
+
+// A resync is no news. The key of an owner that is gone keeps the event that a caller gave it.
+func TestResync_KeepsTheEventOfACaller(t *testing.T) {
+	run(t, family, func(t *testing.T, w *world) {
+		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
+		w.start()
+		w.settle(time.Minute)
+		if err := w.s.Cancel("Website/ops/a", schedule.Conditions{}); err != nil {
+			t.Fatal(err)
+		}
+		later := time.Hour
+		if _, err := w.s.Schedule("Website/ops/a", &schedule.Request{Delay: &later, Event: &schedule.Event{Type: "of.a.caller"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := w.m.Resync(t.Context(), w.src.UID, "", nil); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if v, _, err := w.s.Get("Website/ops/a"); err != nil || v.Event.Type != "of.a.caller" || v.DueAt.After(time.Now().Add(10*time.Minute)) {
+			t.Errorf("the key has %+v, due %s: %v", v.Event, v.DueAt, err)
+		}
+	})
+}
+
+// Before the owners are listed, an ownerReference may say any uid, as of an owner that was made again. The owner's own
+// event is not of another object then: it would end what a caller scheduled.
+func TestOwner_HearsayEndsNoSchedule(t *testing.T) {
+	run(t, family, func(t *testing.T, w *world) {
+		w.api.set(func() { w.api.forbids = func(_ string, q objects.Query) bool { return q.Resource.Kind == "Website" } })
+		w.api.put("Website", "ops/a", true)
+		w.start()
+		w.settle(time.Minute)
+		day := 24 * time.Hour
+		if _, err := w.s.Schedule("Website/ops/a", &schedule.Request{Delay: &day, MaxInterval: &day}, nil); err != nil {
+			t.Fatal(err)
+		}
+		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
+		w.want("owned", time.Minute, "dev.reschedule.due Website/ops/a")
+		w.api.set(func() { w.api.forbids = nil })
+		real := w.want("the owner", 6*time.Minute, "add Website/ops/a")[0].uid
+		if v, _, err := w.s.Get("Website/ops/a"); err != nil || v.MaxInterval == nil || v.UID != real {
+			t.Errorf("the key has %+v: %v", v.Entry, err)
 		}
 	})
 }

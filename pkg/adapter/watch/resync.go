@@ -80,11 +80,12 @@ func (r *resource) resync(ctx context.Context, prefix string, over time.Duration
 				if !strings.HasPrefix(t.key, prefix) || t.watched { // by its own mark
 					continue
 				}
-				var event *schedule.Event // none: the key keeps the one it has
+				var event *schedule.Event
 				if t.final {
 					event = causedEvent(r.served, &observed{path: m.Object}, true)
 				}
 				it := item(t, resyncDelay(t.key, over), event, reasonResync)
+				it.Request.EventIfNone = true // a resync is no news: the key keeps the event that it has
 				it.Request.Jitter = jitter
 				items = append(items, it)
 			}
