@@ -32,6 +32,9 @@ type resource struct {
 	key   *expression.WatchKey // nil: none
 	fault error                // the expression does not compile
 	rows  rows
+	// wanted is since when its list is wanted, if none was complete yet.
+	wanted time.Time
+	twins  *twins // nil: there are none
 
 	served objects.Resource                 // set before the first stream
 	owners atomic.Pointer[objects.Resource] // their kind; nil: it is not known
@@ -426,6 +429,13 @@ func (r *resource) event(v verb, now *observed, t target) *schedule.Event {
 // flush reports a batch and empties it, and counts what is stored.
 func (r *resource) flush(b *batch, p progress) error {
 	defer b.reset()
+	if r.twins != nil {
+		r.twins.mu.Lock()
+		defer r.twins.mu.Unlock()
+		if err := r.correct(b); err != nil {
+			return err
+		}
+	}
 	if slices.ContainsFunc(b.changes, func(c change) bool { return c.more != 0 || c.growth() != 0 }) { // the others need not wait
 		r.counting.Lock()
 		defer r.counting.Unlock()

@@ -51,3 +51,32 @@ func TestSelector_ChangedAndBack(t *testing.T) {
 		})
 	}
 }
+
+// An object that moves from the selector of one entry to the selector of another one is not deleted, whichever watch
+// comes first: its key would end. Once it is deleted its key ends.
+func TestSelector_ObjectMovesToTheOtherEntry(t *testing.T) {
+	run(t, twice, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		bad := 0
+		for i := range 40 {
+			w.api.put("Website", "ops/x", true, team([]string{"a", "b"}[i%2]))
+			w.settle(time.Second)
+			v, ok, err := w.s.Get("Website/ops/x")
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			if v.Event.Ends() {
+				bad++
+			}
+		}
+		if bad > 0 {
+			t.Errorf("%d of 40 times the key ends, though its object exists", bad)
+		}
+		w.api.remove("Website", "ops/x")
+		w.settle(time.Second)
+		if v, _, _ := w.s.Get("Website/ops/x"); v.Entry == nil || !v.Event.Ends() {
+			t.Errorf("deleted: %+v", v)
+		}
+	})
+}

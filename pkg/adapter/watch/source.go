@@ -237,6 +237,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 			resources = append(resources, r)
 		}
 	}
+	pair(resources)
 	for _, state := range states {
 		if c, ok := state.MarkCount(); ok {
 			if r := wanted[c.Watch]; r != nil {
