@@ -23,13 +23,17 @@ const (
 // list lists a namespace, or all, until it is complete, and leaves the watch of the
 // stream behind it.
 func (s *stream) list(ctx context.Context, namespace string) error {
+	wanted := s.wanted
+	if w, _ := s.r.rows.get(namespace); namespace != s.namespace || w.complete { // only namespaces may be new in it
+		wanted = time.Now()
+	}
 	for more := true; more; {
 		src := s.r.s.settings.Load()
 		t, err := s.r.s.m.takeList(ctx, src.Namespace, s.r.served.Group)
 		if err != nil {
 			return err
 		}
-		l := &listing{s: s, namespace: namespace, turns: t, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
+		l := &listing{s: s, namespace: namespace, wanted: wanted, turns: t, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
 		err = l.run(ctx)
 		removed := l.held.Held() > 0
 		l.held.Release()
@@ -53,6 +57,7 @@ func (s *stream) list(ctx context.Context, namespace string) error {
 type listing struct {
 	s         *stream
 	namespace string
+	wanted    time.Time
 	names     map[string]bool // the namespaces that count; nil: all
 	marks     cursor
 	batch     batch
@@ -233,7 +238,7 @@ func (l *listing) object(ctx context.Context, o *objects.Object) error {
 		return nil
 	}
 	_, complete := l.s.r.rows.covers(o.Namespace, l.s.r.cfg.Selector)
-	if err := l.s.compare(ctx, &l.batch, comparison{before: before, object: o, known: complete, doubt: l.doubt}); err != nil {
+	if err := l.s.compare(ctx, &l.batch, comparison{before: before, object: o, known: complete, wanted: l.wanted, doubt: l.doubt}); err != nil {
 		return err
 	}
 	if l.batch.full() {

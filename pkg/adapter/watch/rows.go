@@ -156,6 +156,18 @@ func (r *rows) namespaces() []string {
 	return names
 }
 
+// listed reports that a list was complete once.
+func (r *rows) listed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.by {
+		if w.complete {
+			return true
+		}
+	}
+	return false
+}
+
 // covers reports what is known about a namespace under a selector. known: a list of it
 // was begun, so that a mark without an object is a deletion. complete: it was
 // complete, so that an object without a mark is new.

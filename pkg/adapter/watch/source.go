@@ -233,6 +233,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 				}
 			}
 			r.objects.Store(uncounted)
+			r.wanted = s.wanted(r.id)
 			wanted[r.id] = r
 			resources = append(resources, r)
 		}
@@ -267,6 +268,18 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 		}
 	}
 	return resources, nil
+}
+
+// wanted is since when the list of a resource is wanted that was never complete.
+func (s *source) wanted(id uint64) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, before := range s.resources {
+		if before.id == id && !before.rows.listed() {
+			return before.wanted
+		}
+	}
+	return time.Now()
 }
 
 // touch records that an event came.

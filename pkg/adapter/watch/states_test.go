@@ -112,3 +112,24 @@ func TestNamespaces_PartsBeginAtTheirOwnLists(t *testing.T) {
 type noQueue struct{ Queue }
 
 func (noQueue) SetWatchState(store.WatchState) error { return nil }
+
+// A first list that comes late, as for a right that was missing, spreads what was there before, and not what was made
+// while it was wanted. Another account wants the same list.
+func TestStart_LateListHasNewObjects(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.put("Website", "ops/old", true, func(o *object) { o.created = w.src.Watch.Since.Add(-time.Hour) })
+		w.api.set(func() { w.api.forbids = denyAll })
+		w.start()
+		w.settle(time.Minute)
+		w.api.put("Website", "ops/new", true)
+		w.settle(9 * time.Minute)
+		w.change(func(src *schedule.Spec) { src.Watch.Account = "another" })
+		w.settle(time.Minute)
+		w.api.set(func() { w.api.forbids = nil })
+		for _, k := range w.want("late", 2*time.Minute, "add Website/ops/new", "add Website/ops/old") {
+			if spread := k.delay > 0; spread != (k.key == "Website/ops/old") {
+				t.Errorf("%s comes after %s", k.key, k.delay)
+			}
+		}
+	})
+}

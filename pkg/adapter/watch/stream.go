@@ -30,8 +30,9 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
-// youngest is the age of an object that a first list schedules at once though the source is older: a source that
-// lost its memory, or watches otherwise now, has objects of any age that are no news.
+// youngest is how much older than the first wish for its list an object may be that a first list schedules at once,
+// though the source is older: a source that lost its memory, or watches otherwise now, has objects of any age that are
+// no news. A list that comes late, as for a right that was missing, has objects that were made meanwhile.
 const youngest = 2 * time.Minute
 
 // failuresBeforeList is how many failures in a row make a stream list: a change that is refused
@@ -46,6 +47,7 @@ type stream struct {
 	namespaces *namespaceSet // the namespaces of a watch of all that count; nil: all of them
 
 	claim   budget.Claim // of one watch
+	wanted  time.Time    // since when the first list is wanted
 	version string       // where the watch goes on; "" = a list is needed
 	kept    time.Time
 	opened  time.Time // when the watch began to wait for events; zero: it did not
@@ -58,7 +60,10 @@ type stream struct {
 }
 
 func (r *resource) stream(namespace string, namespaces *namespaceSet) *stream {
-	s := &stream{r: r, namespace: namespace, namespaces: namespaces}
+	s := &stream{r: r, namespace: namespace, namespaces: namespaces, wanted: time.Now()}
+	if !r.rows.listed() {
+		s.wanted = r.wanted
+	}
 	w, ok := r.rows.get(namespace)
 	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (namespaces != nil) && w.version != relisting && w.version != doubted {
 		s.version = w.version
@@ -364,10 +369,11 @@ func (s *stream) event(ctx context.Context, t objects.EventType, o *objects.Obje
 type comparison struct {
 	before  *store.Mark // nil: it has none
 	object  *objects.Object
-	gone    bool   // it was deleted
-	known   bool   // a list was complete, so an object without a mark is new
-	doubt   bool   // an object that looks unchanged may have changed
-	version string // how far the watch has come with it; "" in a list
+	gone    bool      // it was deleted
+	known   bool      // a list was complete, so an object without a mark is new
+	wanted  time.Time // if not: since when it is wanted
+	doubt   bool      // an object that looks unchanged may have changed
+	version string    // how far the watch has come with it; "" in a list
 }
 
 // compare adds what an object means to the batch.
@@ -398,7 +404,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	if err != nil {
 		return err
 	}
-	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since.Add(max(0, time.Since(w.Since)-youngest)))
+	first := c.before == nil && !c.gone && !c.known && w != nil && now.created.Before(w.Since.Add(max(0, c.wanted.Sub(w.Since)-youngest)))
 	if w != nil && (first || unchanged) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {
