@@ -145,12 +145,29 @@ func (l *listing) page(ctx context.Context, q objects.Query) (objects.Page, erro
 // objects: no delivery frees bytes for a mark, but the objects that the list does not find
 // do.
 func (l *listing) flush() error {
-	err := l.s.r.flush(&l.batch, progress{skip: l.s.owe})
+	err := l.s.r.flush(&l.batch, progress{skip: l.owe})
 	if queue.MarksRefused(err) {
 		l.refused = err
 		return nil
 	}
 	return err
+}
+
+// owe is owe of the stream. In doubt the object must be scheduled however it looks: until then its mark matches
+// nothing, since the next list has no doubt.
+func (l *listing) owe(c *change, refused error) error {
+	if r := l.s.r; l.doubt {
+		m, ok, err := r.s.q.Mark(r.id, c.object)
+		if err == nil && ok {
+			before := m.Size()
+			m.Hash = 0
+			err = r.s.q.Report(nil, []store.MarkChange{{Watch: r.id, Mark: m, Before: before}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.s.owe(c, refused)
 }
 
 // full reports that no mark can be made.
@@ -307,13 +324,13 @@ func (l *listing) remove() error {
 		}
 		l.batch.add(c)
 		if l.batch.full() {
-			if err := r.flush(&l.batch, progress{skip: l.s.owe}); err != nil {
+			if err := r.flush(&l.batch, progress{skip: l.owe}); err != nil {
 				return err
 			}
 		}
 	}
 	l.vanished = nil
-	return r.flush(&l.batch, progress{skip: l.s.owe})
+	return r.flush(&l.batch, progress{skip: l.owe})
 }
 
 // end stores that the list was complete.

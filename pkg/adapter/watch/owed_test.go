@@ -88,3 +88,30 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 		}
 	}
 }
+
+// An object that did not fit during the list after a restore comes later, though it looks unchanged, and once.
+func TestQuota_SkippedAfterARestoreComes(t *testing.T) {
+	run(t, many, func(t *testing.T, w *world) {
+		w.src.MaxPending = 100
+		w.src.Watch.Resources[0].Changes = schedule.ChangesSpec
+		w.api.put("Website", "ops/a", true, labelledN("one"))
+		w.api.put("Website", "ops/b", true, labelledN("many"))
+		w.start()
+		w.deliver()
+		w.settle(time.Minute)
+		back := w.api.version
+		for range 20 {
+			w.api.put("Node", "n", true)
+		}
+		w.settle(2 * time.Minute)
+		w.change(func(src *schedule.Spec) { src.MaxPending = 8 })
+		w.api.restore(back)
+		w.want("put back", time.Minute, "dev.reschedule.due of-a")
+		w.want("waits", time.Hour)
+		w.change(func(src *schedule.Spec) { src.MaxPending = 100 })
+		if wakes := w.settle(10 * time.Minute); len(wakes) != 9 {
+			t.Errorf("%q", keys(wakes))
+		}
+		w.want("quiet", time.Hour)
+	})
+}
