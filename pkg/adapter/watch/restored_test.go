@@ -127,3 +127,19 @@ func TestNamespaces_EtcdIsPutBack(t *testing.T) {
 		w.want("selected since", time.Minute, "add Website/b/1")
 	})
 }
+
+// An aggregated API with several servers, of which one lags for a moment, is not put back to an older state.
+func TestVersion_LagIsNoRestore(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		for i := range 5 {
+			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
+		}
+		w.start()
+		w.settle(time.Minute)
+		for range 3 {
+			w.api.set(func() { w.api.lags = 1 })
+			w.api.cut()
+			w.want("a server that lags", 10*time.Minute)
+		}
+	})
+}

@@ -36,17 +36,26 @@ func standingOf(version, newest string) standing {
 	return held
 }
 
+// lagAsks is how often an older state is seen, over some seconds, before it is taken as restored: one of the servers
+// behind an aggregated API may lag for a moment, and is asked again.
+const lagAsks = 4
+
 // standing asks the API server about the version of the query. It logs that the version is lost.
-func (s *source) standing(ctx context.Context, q objects.Query) (standing, error) {
-	newest, err := s.m.cfg.API.Newest(ctx, s.account(), q)
-	if err != nil {
-		return held, err
+func (s *source) standing(ctx context.Context, q objects.Query) (is standing, err error) {
+	newest := ""
+	for ask := 1; ask <= lagAsks; ask++ {
+		if newest, err = s.m.cfg.API.Newest(ctx, s.account(), q); err != nil {
+			return held, err
+		}
+		if is = standingOf(q.Version, newest); is != lost {
+			return is, nil
+		}
+		if ask < lagAsks && !pause(ctx, s.m.backoff(ask)) {
+			return held, context.Cause(ctx)
+		}
 	}
-	is := standingOf(q.Version, newest)
-	if is == lost {
-		s.m.cfg.Log.Warn("the API server has an older state than a watch: everything is listed again",
-			"source", s.settings.Load().Path(), "resource", q.Resource.Name(), "namespace", q.Namespace, "version", newest, "watched", q.Version)
-	}
+	s.m.cfg.Log.Warn("the API server has an older state than a watch: everything is listed again",
+		"source", s.settings.Load().Path(), "resource", q.Resource.Name(), "namespace", q.Namespace, "version", newest, "watched", q.Version)
 	return is, nil
 }
 
