@@ -75,24 +75,61 @@ func TestOwner_FoundWithoutATurn(t *testing.T) {
 	}
 }
 
-// A kind of owners that is made later is found without a restart.
+func ownedByNodes() *schedule.Spec {
+	return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
+}
+
+// A kind of owners that is made later, and has no namespace, is found without a restart and without a change, and all
+// its keys are woken: a list had no better keys for its objects. A restart meanwhile loses nothing.
 func TestOwner_KindComesLater(t *testing.T) {
-	run(t, func() *schedule.Spec {
-		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
-	}, func(t *testing.T, w *world) {
-		delete(w.api.kinds, "Node")
-		for _, path := range []string{"ops/a", "ops/b", "ops/c", "ops/d"} { // two pages
-			w.api.put("Deployment", path, true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })
-		}
-		w.start()
-		w.want("it does not exist", time.Minute, "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1")
-		w.api.set(func() { w.api.kinds["Node"] = node })
-		w.api.put("Deployment", "ops/a", true)
-		w.want("it exists", time.Second, "dev.reschedule.due Node//n1", "dev.reschedule.due Node/ops/n1")
-		if w.api.lists != 2 || w.api.resolves != 3 {
-			t.Errorf("%d lists, want one that needed to know the kind and one more; %d calls to find a kind, want 3", w.api.lists, w.api.resolves)
-		}
-	})
+	for _, how := range []string{"by a change", "by itself", "after a restart", "watched, after a restart"} {
+		t.Run(how, func(t *testing.T) {
+			restart, watched := strings.HasSuffix(how, "restart"), strings.HasPrefix(how, "watched")
+			run(t, ownedByNodes, func(t *testing.T, w *world) {
+				delete(w.api.kinds, "Node")
+				if watched {
+					w.start()
+					w.settle(time.Minute)
+				}
+				wrong, right := make([]string, 4), make([]string, 4)
+				for i := range wrong { // two pages
+					wrong[i], right[i] = "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node//n1"
+					w.api.put("Deployment", fmt.Sprint("ops/", i), true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })
+				}
+				if !watched {
+					w.start()
+				}
+				w.want("it does not exist", time.Minute, wrong...)
+				if !watched && w.api.lists != 2 {
+					t.Errorf("%d lists, want one that needed to know the kind and one more", w.api.lists)
+				}
+				w.want("for hours", 6*time.Hour)
+				if n := w.api.resolves; n > 120 {
+					t.Errorf("%d calls to find the kind in 6 hours", n)
+				}
+				wait := 6 * time.Minute
+				if restart {
+					w.stop()
+				}
+				w.api.set(func() { w.api.kinds["Node"] = node })
+				switch {
+				case restart:
+					w.start()
+				case how == "by a change":
+					w.api.put("Deployment", "ops/0", true)
+					wait = time.Second
+				}
+				w.want("it exists", wait, append(wrong, right...)...)
+				w.api.put("Deployment", "ops/0", true)
+				w.want("a change", time.Second, right[0])
+				lists := w.api.lists
+				w.want("quiet", time.Hour)
+				if w.api.lists != lists {
+					t.Error("it still lists")
+				}
+			})
+		})
+	}
 }
 
 // A watch goes on that takes longer to be opened than a kind that does not exist is taken as one: it asked for
@@ -166,9 +203,7 @@ func TestOwner_UnusableUID(t *testing.T) {
 
 // The key of an owner without a namespace has none.
 func TestOwner_WithoutNamespace(t *testing.T) {
-	run(t, func() *schedule.Spec {
-		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
-	}, func(t *testing.T, w *world) {
+	run(t, ownedByNodes, func(t *testing.T, w *world) {
 		w.start()
 		w.settle(time.Minute)
 		w.api.put("Deployment", "ops/agent", true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })

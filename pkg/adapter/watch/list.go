@@ -208,7 +208,7 @@ func (l *listing) begin() error {
 		}
 	}
 	if l.namespace == l.s.namespace {
-		l.s.owed.err = nil
+		l.s.owed.err, l.s.assumed = nil, 0
 		if none := l.s.none(); w.version != none {
 			w.version = none
 			if err := r.keep(w); err != nil {
@@ -351,7 +351,8 @@ func (l *listing) end(ctx context.Context, version string) error {
 		s.version, s.kept, s.refused = version, time.Now(), false
 		if s.owed.err == nil {
 			s.owed.tries = 0
-		} else {
+		}
+		if s.unsettled() {
 			w.version = waiting(w.partial)
 		}
 		r.note(s.namespace, true, s.owed.err)

@@ -57,6 +57,10 @@ type stream struct {
 	owed    owed
 	// ownerless is when the API server was asked for the kind of the owners and had none.
 	ownerless time.Time
+	// assumed is how often it had none since an object was taken to have owners with a namespace; 0: none was. The
+	// kind is asked for until it comes, and if it has no namespace a list finds the right keys. No version is stored
+	// until then, so that a restart lists too.
+	assumed int
 }
 
 func (r *resource) stream(namespace string, namespaces *namespaceSet) *stream {
@@ -219,13 +223,33 @@ func (s *stream) findOwners(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.r.owners.Store(&kind)
+		s.settle(kind)
 	case errors.Is(err, objects.ErrNoSuchKind):
 		s.ownerless = time.Now()
+		if s.assumed > 0 {
+			s.assumed++
+		}
 	default:
 		return err
 	}
 	return nil
 }
+
+// settle ends what was assumed about the kind of the owners.
+func (s *stream) settle(kind objects.Resource) {
+	if s.assumed > 0 && !kind.Namespaced {
+		s.version = ""
+	}
+	s.assumed = 0
+}
+
+// ownersDue reports that the kind of the owners must be asked for again. To open the watch anew may take longer.
+func (s *stream) ownersDue() bool {
+	return s.assumed > 0 && min(time.Since(s.ownerless), time.Since(s.opened)) >= max(missingOwnerLife, s.r.s.m.backoff(s.assumed))
+}
+
+// unsettled reports that a list is needed after a restart, whatever the watch has reported.
+func (s *stream) unsettled() bool { return s.owed.err != nil || s.assumed > 0 }
 
 // needsOwners reports that the kind of the object's owners must be found first. An owner of
 // another kind costs no call. A list keeps one answer to its end: a new one would begin it anew.
@@ -235,7 +259,11 @@ func (s *stream) needsOwners(o *objects.Object, listing bool) bool {
 		return false
 	}
 	// To open the watch anew may take longer: then the answer is as old as the watch.
-	return s.ownerless.IsZero() || !listing && min(time.Since(s.ownerless), time.Since(s.opened)) >= missingOwnerLife
+	if s.ownerless.IsZero() || !listing && min(time.Since(s.ownerless), time.Since(s.opened)) >= missingOwnerLife {
+		return true
+	}
+	s.assumed = max(s.assumed, 1)
+	return false
 }
 
 // listAndWatch is once, until it needs to know the kind of the owners.
@@ -317,6 +345,9 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		}
 		if err == nil && s.owed.err != nil && time.Since(s.owed.at) >= s.r.s.m.backoff(s.owed.tries) {
 			err = errOwed
+		}
+		if err == nil && s.ownersDue() {
+			err = errOwners
 		}
 		return err
 	}
@@ -482,8 +513,8 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 		return nil
 	}
 	s.version = seen
-	if time.Since(s.kept) < versionGap || s.owed.err != nil {
-		return nil //nolint:nilerr // the version is kept once nothing is owed
+	if time.Since(s.kept) < versionGap || s.unsettled() {
+		return nil
 	}
 	s.kept = time.Now()
 	w := s.row(seen)
@@ -507,7 +538,7 @@ func (s *stream) flush() error {
 		row: func(version string) (store.MarkChange, bool) {
 			state := s.row(version)
 			stored := state.state()
-			return store.MarkChange{Watch: stored.Watch, State: &stored}, s.owed.err == nil
+			return store.MarkChange{Watch: stored.Watch, State: &stored}, !s.unsettled()
 		},
 		skip: s.owe,
 		done: func(_ []change, version string) {
@@ -515,7 +546,7 @@ func (s *stream) flush() error {
 				return
 			}
 			s.version, s.kept = version, time.Now()
-			if s.owed.err == nil {
+			if !s.unsettled() {
 				s.r.rows.set(s.row(version))
 			}
 		},
