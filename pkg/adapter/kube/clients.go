@@ -151,7 +151,7 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 	}
 	return Clients{
 		Objects:        watching,
-		Sources:        cache.NewListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, fields.Everything()),
+		Sources:        cache.NewFilteredListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, newest),
 		Policies:       ListWatch(policies.Resource(EventPolicies)),
 		ConfigMaps:     cache.NewListWatchFromClient(configMaps, "configmaps", namespace, fields.Everything()),
 		ReviewToken:    creating[authn.TokenReview](tokenReviews, "tokenreviews"),
@@ -170,6 +170,14 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 		},
 		Events: eventClient{events},
 	}, nil
+}
+
+// newest makes a list of any version one of the newest: schedules of sources that the first list does not have are
+// purged, and the API server's cache may be older than what the adapter before this one has accepted.
+func newest(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
 }
 
 // limited returns a configuration whose clients share one rate limit.

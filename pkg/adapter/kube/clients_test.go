@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +38,8 @@ func expect[T any](t *testing.T, what string, want, got T) {
 // recorder is an API server that gives a fixed answer and records calls.
 type recorder struct {
 	mu     sync.Mutex
-	calls  []string // "METHOD path type"
+	calls  []string   // "METHOD path type"
+	query  url.Values // of the last one
 	answer any
 	code   int
 
@@ -55,6 +57,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 			return
 		}
 	}
+	r.query = q.URL.Query()
 	r.calls = append(r.calls, strings.TrimSpace(strings.Join([]string{q.Method, q.URL.Path, q.Header.Get("Content-Type")}, " ")))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.code)
@@ -162,6 +165,22 @@ func TestClients_EtcdIsPutBack(t *testing.T) {
 		_, err := cache.ToWatcherWithContext(watched).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "10"})
 		if !apierrors.IsResourceExpired(err) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An informer's first list may be of any version, and schedules of a source that is not in it are purged: it must have
+// each source that exists.
+func TestClients_FirstListOfSourcesIsNewest(t *testing.T) {
+	t.Parallel()
+	c, r := calling(t)
+	r.answer = map[string]any{"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSourceList", "items": []any{}}
+	for version, want := range map[string]string{"0": "", "7": "7"} {
+		if _, err := cache.ToListerWithContext(c.Sources).ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.query.Get("resourceVersion"); got != want {
+			t.Errorf("a list of version %s asks for %q, want %q", version, got, want)
 		}
 	}
 }
