@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,7 +153,9 @@ watch: {serviceAccountName: watcher, resync: {over: 0s}, `+websites+`}`)
 	s.watches("True", "")
 	key := "Website/" + o.namespace + "/a"
 	sink.Next(t, "in", key) // the first start
-	s.until("aware of the revision", func(o *v1alpha1.RescheduleSource) bool { return o.Status.SinkRevision == "sink-00001" })
+	s.until("aware of the revision", func(o *v1alpha1.RescheduleSource) bool {
+		return strings.HasPrefix(o.Status.SinkRevision, "sink-00001/")
+	})
 	ready("sink-00002")
 	if d := sink.Next(t, "in", key); d.Attr("type") != "dev.reschedule.due" {
 		t.Errorf("%v", d.Attributes)

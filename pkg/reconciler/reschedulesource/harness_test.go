@@ -255,7 +255,7 @@ func sinks() []runtime.Object {
 func sink(apiVersion, kind, namespace, name string, status map[string]any) runtime.Object {
 	o := map[string]any{
 		"apiVersion": apiVersion, "kind": kind,
-		"metadata": map[string]any{"namespace": namespace, "name": name},
+		"metadata": map[string]any{"namespace": namespace, "name": name, "uid": "uid-of-" + name},
 	}
 	if status != nil {
 		o["status"] = status

@@ -36,7 +36,8 @@ func observeWatch(source *v1alpha1.RescheduleSource) error {
 }
 
 // publishSinkRevision sets status.sinkRevision: the latest ready revision of a sink
-// that is a Knative Service and ready, while spec.watch asks for a resync at each revision. The
+// that is a Knative Service and ready, while spec.watch asks for a resync at each revision, and the
+// uid of the Service: one that is made again has a revision of the same name. The
 // resolver follows the Service, so each change of it leads here. The rights are the
 // resolver's own.
 func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.RescheduleSource) error {
@@ -64,6 +65,9 @@ func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.R
 		revision, _, _ := unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
 		if len(revision) > validation.DNS1123SubdomainMaxLength { // its author may write any text: it names no Revision
 			revision = ""
+		}
+		if revision != "" {
+			revision += "/" + string(o.GetUID())
 		}
 		source.Status.SinkRevision = revision
 	}

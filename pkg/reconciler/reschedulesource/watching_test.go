@@ -104,12 +104,16 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 	failed := apierrors.NewGenericServerResponse(http.StatusInternalServerError, "get", schema.GroupResource{Group: "serving.knative.dev", Resource: "services"}, "revised", "it is down", 0, true)
 	TableTest{{
 		Name: "the revision", Key: key, Objects: []runtime.Object{source(revised, watching(""), good), adapter(1, 1)},
-		WantStatusUpdates: becomes(settled(revised, watching(""), good, address, is("revised-00002"))),
+		WantStatusUpdates: becomes(settled(revised, watching(""), good, address, is("revised-00002/uid-of-revised"))),
 	}, {
 		Name: "of another namespace", Key: key, Objects: []runtime.Object{source(elsewhere, watching(""), good), adapter(1, 1)},
-		WantStatusUpdates: becomes(settled(elsewhere, watching(""), good, resolvedTo("http://revised.other.svc.cluster.local"), is("revised-00007"))),
+		WantStatusUpdates: becomes(settled(elsewhere, watching(""), good, resolvedTo("http://revised.other.svc.cluster.local"), is("revised-00007/uid-of-revised"))),
 	}, {
-		Name: "the same revision", Key: key, Objects: []runtime.Object{settled(revised, watching(""), good, address, is("revised-00002")), adapter(1, 1)},
+		Name: "the same revision", Key: key, Objects: []runtime.Object{settled(revised, watching(""), good, address, is("revised-00002/uid-of-revised")), adapter(1, 1)},
+	}, {
+		Name: "a revision of the same name, after the Service was deleted", Key: key,
+		Objects:           []runtime.Object{settled(revised, watching(""), good, address, is("revised-00002/another")), adapter(1, 1)},
+		WantStatusUpdates: becomes(settled(revised, watching(""), good, address, is("revised-00002/uid-of-revised"))),
 	}, {
 		Name: "requests do not reach the next one yet", Key: key,
 		Objects: []runtime.Object{settled(moving, watching(""), good, resolvedTo("http://moving.ops.svc.cluster.local"), is("moving-00002")), adapter(1, 1)},

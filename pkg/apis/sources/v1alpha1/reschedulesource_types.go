@@ -255,7 +255,7 @@ type RescheduleSourceStatus struct {
 	// +optional
 	NextDueAt *metav1.Time `json:"nextDueAt,omitempty"`
 
-	// SinkRevision is the latest ready revision of a sink that is a Knative Service,
+	// SinkRevision is the latest ready revision of a sink that is a Knative Service, and the uid of the Service,
 	// while spec.watch.resync.onRevision needs it. The controller writes it.
 	// +optional
 	SinkRevision string `json:"sinkRevision,omitempty"`
