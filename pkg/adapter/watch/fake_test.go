@@ -157,7 +157,7 @@ func (s *server) restore(version int) {
 	s.cut()
 	s.set(func() {
 		s.history = slices.DeleteFunc(s.history, func(e event) bool { return e.version > version })
-		s.version, s.live = version, map[string]*object{}
+		s.version, s.floor, s.live = version, min(s.floor, version), map[string]*object{}
 		for _, e := range s.history {
 			if key := e.o.kind + "/" + e.o.path(); e.t == objects.Deleted {
 				delete(s.live, key)

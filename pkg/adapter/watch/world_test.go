@@ -111,21 +111,28 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	defer s.w.mu.Unlock()
 	for _, it := range items {
 		r := it.Request
-		w := wake{key: it.Key, uid: r.UID, delay: *r.Delay, reason: r.Reason, hearsay: r.UIDIfNone}
-		if e := r.Event; e != nil {
-			w.verb = strings.TrimPrefix(e.Type, "dev.knative.apiserver.ref.")
-			w.cause, _ = e.Extensions["reschedulecause"].(string)
-			w.final, _ = e.Extensions["reschedulefinal"].(bool)
-			var ref reference
-			_ = json.Unmarshal(e.Data, &ref)
-			w.version = ref.ResourceVersion
-		}
+		w := wakeOf(r.Event)
+		w.key, w.uid, w.delay, w.reason, w.hearsay = it.Key, r.UID, *r.Delay, r.Reason, r.UIDIfNone
 		s.w.wakes = append(s.w.wakes, w)
 	}
 	if after {
 		return errPower
 	}
 	return nil
+}
+
+// wakeOf is what an event says.
+func wakeOf(e *schedule.Event) (w wake) {
+	if e == nil {
+		return w
+	}
+	w.verb = strings.TrimPrefix(e.Type, "dev.knative.apiserver.ref.")
+	w.cause, _ = e.Extensions["reschedulecause"].(string)
+	w.final, _ = e.Extensions["reschedulefinal"].(bool)
+	var ref reference
+	_ = json.Unmarshal(e.Data, &ref)
+	w.version = ref.ResourceVersion
+	return w
 }
 
 func (s *taped) SetWatchState(state store.WatchState) error {
