@@ -9,6 +9,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // reasonResync is the reason of an occurrence that a resync made.
@@ -61,6 +62,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration, 
 
 func (r *resource) resync(ctx context.Context, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
 	marks := cursor{r: r}
+	named := objects.Resource{Group: r.cfg.Group, Version: r.cfg.Version, Kind: r.cfg.Kind} // the kind may be looked for now
 	jitter := r.s.settings.Load().Jitter
 	var items []queue.Item
 	for {
@@ -82,7 +84,7 @@ func (r *resource) resync(ctx context.Context, prefix string, over time.Duration
 				}
 				var event *schedule.Event
 				if t.final {
-					event = causedEvent(r.served, &observed{path: m.Object}, true)
+					event = causedEvent(named, &observed{path: m.Object}, true)
 				}
 				it := item(t, resyncDelay(t.key, over), event, reasonResync)
 				it.Request.EventIfNone = true // a resync is no news: the key keeps the event that it has
