@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -149,17 +151,8 @@ func (s *Settings) Check() error {
 	if own < 0 {
 		return fmt.Errorf("adapter: --member %q is not in --peers", s.Member)
 	}
-	for _, p := range s.Peers {
-		host, port, err := net.SplitHostPort(p.Address)
-		if err != nil {
-			return fmt.Errorf("adapter: --peers: member %s: %w", p.Name, err)
-		}
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
-			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the next port", p.Name, port)
-		}
-		if local, err := listener.IsLoopback(p.Address); err != nil || !local && s.TLSDir == "" {
-			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", p.Name, host)
-		}
+	if err := s.checkPeers(); err != nil {
+		return err
 	}
 	s.shard, s.peers = own/members, map[string]string{}
 	for _, p := range s.of(s.shard) {
@@ -168,11 +161,58 @@ func (s *Settings) Check() error {
 	if s.ForwardListen == "" {
 		s.ForwardListen = forwardAddress(s.Peers[own].Address)
 	}
-	if local, err := listener.IsLoopback(s.ForwardListen); err != nil || !local && s.TLSDir == "" {
-		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", s.ForwardListen)
+	log := cmp.Or(s.PeerListen, s.Peers[own].Address)
+	if log == s.ForwardListen {
+		return fmt.Errorf("adapter: the log and forwarded calls would both listen at %s: give --peer-listen or --forward-listen another port", log)
+	}
+	return errors.Join(s.checkListen("--peer-listen", log), s.checkListen("--forward-listen", s.ForwardListen))
+}
+
+// checkListen refuses an address beyond loopback without TLS.
+func (s *Settings) checkListen(flag, address string) error {
+	local, err := listener.IsLoopback(address)
+	if err != nil {
+		return fmt.Errorf("adapter: %s: %w", flag, err)
+	}
+	if !local && s.TLSDir == "" {
+		return fmt.Errorf("adapter: %s %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the port obeys every caller", flag, address)
 	}
 	return nil
 }
+
+// checkPeers refuses names that are none, and addresses that cannot be the members'.
+func (s *Settings) checkPeers() error {
+	takenBy := map[string]string{} // address → member
+	for _, p := range s.Peers {
+		if strings.ContainsFunc(p.Name, func(r rune) bool { return !strings.ContainsRune(nameRunes, r) }) {
+			return fmt.Errorf("adapter: --peers: the name %q of a member may have letters, digits, dots, hyphens and underscores alone", p.Name)
+		}
+		host, port, err := net.SplitHostPort(p.Address)
+		if err != nil {
+			return fmt.Errorf("adapter: --peers: member %s: %w", p.Name, err)
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil || n < 1 || n > 65534 {
+			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the next port", p.Name, port)
+		}
+		if local, err := listener.IsLoopback(p.Address); err != nil || !local && s.TLSDir == "" {
+			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", p.Name, host)
+		}
+		if host = strings.ToLower(host); host == "localhost" {
+			host = "127.0.0.1"
+		}
+		for _, n := range []int{n, n + 1} {
+			address := net.JoinHostPort(host, strconv.Itoa(n))
+			if other, taken := takenBy[address]; taken {
+				return fmt.Errorf("adapter: --peers: members %s and %s both have %s: a member has the port of its address and the next one", other, p.Name, address)
+			}
+			takenBy[address] = p.Name
+		}
+	}
+	return nil
+}
+
+const nameRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
 // members is how many members a group has.
 const members = 3

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -37,6 +38,43 @@ func TestReplay_EndsWhereTheLogIsDamaged(t *testing.T) {
 		}
 		if err := v.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Settings that cannot work end the start, and the error names the flag. The log listened beyond loopback without TLS;
+// members with one address, or with a space in their names, waited for each other for ever.
+func TestSettings_AreRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	const good = "a=127.0.0.1:10 b=127.0.0.1:12 c=127.0.0.1:14"
+	for _, c := range []struct {
+		peers, peerListen, forwardListen, tls, want string
+	}{
+		{good, "", "", "", ""},
+		{good, "127.0.0.2:10", "127.0.0.2:11", "", ""},
+		{good, "0.0.0.0:10", ":11", "dir", ""},
+		{"a=127.0.0.1:10 b=127.0.0.2:10 c=[::1]:11", "", "", "", ""},
+		{good, "0.0.0.0:10", "", "", "--peer-listen 0.0.0.0:10 is not on loopback: give --peer-tls-dir"},
+		{good, ":10", "", "", "--peer-listen"},
+		{good, "[::]:10", "", "", "--peer-listen"},
+		{good, "10", "", "", "--peer-listen"},
+		{good, "", ":11", "", "--forward-listen"},
+		{good, "127.0.0.1:11", "", "", "--peer-listen or --forward-listen"},
+		{good, "", "127.0.0.1:10", "", "--peer-listen or --forward-listen"},
+		{"a=127.0.0.1:10 b=127.0.0.1:10 c=127.0.0.1:14", "", "", "", "--peers: members a and b"},
+		{"a=127.0.0.1:10 b=LOCALHOST:10 c=127.0.0.1:14", "", "", "", "--peers: members a and b"},
+		{"a=127.0.0.1:10 b=127.0.0.1:12 c=127.0.0.1:11", "", "", "", "--peers: members a and c"},
+		{"a=A.example:10 b=b.example:10 c=a.example:11", "", "", "dir", "--peers: members a and c"},
+		{"a=127.0.0.1:10 b\u00a0=127.0.0.1:12 c=127.0.0.1:14", "", "", "", "--peers: the name"},
+		{"a=127.0.0.1:10 b/=127.0.0.1:12 c=127.0.0.1:14", "", "", "", "--peers: the name"},
+	} {
+		s := Settings{Member: "a", PeerListen: c.peerListen, ForwardListen: c.forwardListen, TLSDir: c.tls, Open: func(LogOptions) (Log, error) { return nil, nil }}
+		for peer := range strings.SplitSeq(c.peers, " ") {
+			name, address, _ := strings.Cut(peer, "=")
+			s.Peers = append(s.Peers, Peer{name, address})
+		}
+		if err := s.Check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

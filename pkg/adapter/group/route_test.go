@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -84,7 +85,14 @@ func newFar(t *testing.T) (*Member, *far) {
 	f := &far{names: true}
 	peers := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:3"}, {"c", "127.0.0.1:5"}}
 	for i := range f.servers {
-		f.servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.answer(i, w, r) }))
+		f.servers[i] = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.answer(i, w, r) }))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", 2+i)) // two members have no port in common
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.servers[i].Listener.Close()
+		f.servers[i].Listener = l
+		f.servers[i].Start()
 		t.Cleanup(f.servers[i].Close)
 		host, port, err := net.SplitHostPort(f.address(i))
 		if err != nil {
