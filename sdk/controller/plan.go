@@ -156,7 +156,8 @@ func (is *plan) add(d delayed) {
 	is.decide(d.target, outcome{after: d.after})
 }
 
-// decide gives a target an outcome without a run. Of two, the sooner counts.
+// decide gives a target an outcome without a run. Of two, the sooner counts. It keeps the count of
+// failures.
 func (is *plan) decide(t target, o outcome) {
 	i := slices.IndexFunc(is.decided, func(d decision) bool { return t.is(d.target) })
 	switch {
@@ -164,6 +165,9 @@ func (is *plan) decide(t target, o outcome) {
 		is.decided = append(is.decided, decision{t, o})
 	case o.after < is.decided[i].after:
 		is.decided[i].outcome = o
+		fallthrough
+	default: // a handler knows of no failures
+		is.decided[i].failures = max(is.decided[i].failures, t.failures)
 	}
 }
 

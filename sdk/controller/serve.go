@@ -316,7 +316,9 @@ func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
 				return nil, errStopping
 			}
 			late()
-			outcomes[i] = decision{ts[i], r.outcome}
+			if outcomes[i] = (decision{ts[i], r.outcome}); r.err == nil {
+				outcomes[i].failures = 0
+			}
 		case <-ctx.Done():
 			late()
 			if s.replicas {

@@ -96,6 +96,20 @@ func TestSeveral_FailureLeavesTimers(t *testing.T) {
 	})
 }
 
+// TestSeveral_SuccessEndsTheBackOff says that a run that went well resets the count of the
+// failures in a row, as controller-runtime does: also beside the timer of another, and when it
+// asks for a timer itself.
+func TestSeveral_SuccessEndsTheBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := forever(after(2 * time.Second))
+		failing := &play{steps: []step{fails, fails, fails, after(time.Second), fails, fails, zero}}
+		beside(t, 15*time.Second, looks, failing)
+		if got, want := failing.seconds(), "0 1 3 7 8 9 11"; got != want {
+			t.Errorf("the controller that fails ran at %s, want %s", got, want)
+		}
+	})
+}
+
 // TestSeveral_EachHasItsOwnTimer says that a controller that asks for an hour does not
 // run whenever another one asks for a minute.
 func TestSeveral_EachHasItsOwnTimer(t *testing.T) {
