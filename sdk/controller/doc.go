@@ -24,7 +24,9 @@
 //
 // When in doubt it reconciles once too often, never too seldom: an update is a change when this
 // process has not seen the object before, or has no record of what waits under the key, and
-// always when a source that watches reports it.
+// when a source that watches reports the same version again, as in a resync. An event that
+// says nothing new may have taken the place of an event about an owned object: then there is
+// a run, and after that runs with a back-off.
 // But an object that predicates would keep out of an operator that starts, such as an
 // object of another class, is not run, and maxInterval does not bring it back.
 //

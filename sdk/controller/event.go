@@ -34,10 +34,7 @@ func (e event) attribute(name string) string {
 // key is the key of the delivery, "" for an event that no RescheduleSource sent.
 func (e event) key() string { return e.attribute(cloudevent.KeyAttribute) }
 
-// watched reports whether a source that watches made the event. It sends what counts
-// as a change by its spec, so the event is news also for an object that was seen in the
-// same state: a resync is such an event, and one that took the place of an event about
-// an owned object.
+// watched reports whether a source that watches made the event.
 func (e event) watched() bool {
 	return strings.HasPrefix(e.attribute("source"), cloudevent.SourcePrefix)
 }
@@ -96,6 +93,8 @@ type change struct {
 	verb
 	gvk  schema.GroupVersionKind
 	name types.NamespacedName // a cluster-scoped object has no namespace
+	// version is the object's at the time of the event, if a source that watches made it.
+	version string
 	// object is the object as JSON, nil if only its name was sent.
 	object, metadata json.RawMessage
 }
@@ -127,7 +126,7 @@ func readChange(e event) (*change, error) {
 		Kind       string
 		Metadata   json.RawMessage
 	}
-	var name struct{ Namespace, Name string }
+	var name struct{ Namespace, Name, ResourceVersion string }
 	err := json.Unmarshal(e.Data, &object)
 	if err == nil && t.whole && object.Metadata != nil {
 		err = json.Unmarshal(object.Metadata, &name)
@@ -141,6 +140,9 @@ func readChange(e event) (*change, error) {
 		verb: t.verb,
 		gvk:  schema.FromAPIVersionAndKind(object.APIVersion, object.Kind),
 		name: types.NamespacedName{Namespace: name.Namespace, Name: name.Name},
+	}
+	if e.watched() {
+		c.version = name.ResourceVersion
 	}
 	if t.whole {
 		c.object, c.metadata = e.Data, object.Metadata

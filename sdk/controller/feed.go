@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -37,6 +38,7 @@ type feeder struct {
 // feed is a change, with the objects that handlers get.
 type feed struct {
 	verb    verb
+	version string // as in the change
 	objects []fedObject
 	// nameOnly: the object is gone, and only its name is known.
 	nameOnly bool
@@ -54,9 +56,10 @@ type fedObject struct {
 
 // read makes the objects of a change. It reads an object live that was sent as a name
 // only, or in another version than the handlers have. Unless fresh, the old objects
-// are the objects that were seen last.
+// are the objects that were seen last. An event of a source that watches is a repeat when
+// it has the version of the event before: a resync, or maxInterval. A repeat is fresh.
 func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error) {
-	n := &feed{verb: c.verb}
+	n := &feed{verb: c.verb, version: c.version}
 	for _, k := range f.informers.kinds(c.gvk.GroupKind()) {
 		scope, err := f.informers.scope(k, c.name.Namespace)
 		if err != nil {
@@ -91,7 +94,7 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 				}
 			}
 		}
-		last := f.seen.last(objectKey{k, c.name})
+		last, version := f.seen.last(objectKey{k, c.name})
 		switch {
 		case whole:
 		case last != nil:
@@ -100,7 +103,7 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			n.nameOnly = true
 		}
 		item := fedObject{kind: k, name: c.name, new: o, bytes: bytes}
-		if !fresh && last != nil && last.GetUID() == o.GetUID() {
+		if repeat := c.version != "" && c.version == version; !fresh && !repeat && last != nil && last.GetUID() == o.GetUID() {
 			item.old = last
 		}
 		n.objects = append(n.objects, item)
@@ -241,18 +244,41 @@ func (f *feeder) call(n *feed, collected func() int) (err error) {
 		case item.old != nil:
 			informer.each(func(h toolscache.ResourceEventHandler) { h.OnUpdate(item.old, item.new) })
 		default:
-			// It is not known what has changed. So everything has, and when predicates drop
-			// that, the object is taken as a resident controller takes every object when it
-			// starts.
-			informer.each(func(h toolscache.ResourceEventHandler) {
-				n := collected()
-				if h.OnUpdate(before(item.new), item.new); collected() == n {
-					h.OnAdd(item.new, false)
-				}
-			})
+			informer.each(func(h toolscache.ResourceEventHandler) { unknownChange(h, item.new, collected) })
 		}
 	}
 	return nil
+}
+
+// unknownChange calls a handler when it is not known what has changed. So everything in the
+// metadata has. When predicates drop that, the object is taken as a resident controller takes
+// every object when it starts, and then as one that had nothing but metadata. A predicate may
+// panic on such an object, which a cluster cannot have.
+func unknownChange(h toolscache.ResourceEventHandler, o client.Object, collected func() int) {
+	n, old := collected(), before(o)
+	if h.OnUpdate(old, o); collected() == n {
+		h.OnAdd(o, false)
+	}
+	if collected() == n {
+		defer func() { _ = recover() }()
+		h.OnUpdate(bare(old), o)
+	}
+}
+
+// bare is an object of the same type that has the metadata alone.
+func bare(o client.Object) client.Object {
+	var metadata struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Metadata   json.RawMessage `json:"metadata"`
+	}
+	made := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
+	b, err := json.Marshal(o)
+	if err == nil && json.Unmarshal(b, &metadata) == nil {
+		b, _ = json.Marshal(metadata)
+		_ = json.Unmarshal(b, made)
+	}
+	return made
 }
 
 // before makes up the old object of an update.

@@ -250,7 +250,7 @@ func (m *manager) readMapped(a *adopted) error {
 			return err
 		}
 		if !mapsToItself(w.handler.Type()) {
-			m.informers.mapped[k.GroupKind()] = true
+			m.informers.mapped[k.GroupKind()], a.queue.caused = true, true
 		}
 	}
 	return nil

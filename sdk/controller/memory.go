@@ -89,7 +89,8 @@ type objectMemory struct {
 
 type rememberedObject struct {
 	client.Object
-	bytes int
+	bytes   int
+	version string // of the event
 }
 
 type objectKey struct {
@@ -97,11 +98,11 @@ type objectKey struct {
 	types.NamespacedName
 }
 
-// last is the object that was seen last, nil if none was.
-func (m *objectMemory) last(k objectKey) client.Object {
+// last is the object that was seen last, nil if none was, and the version in its event.
+func (m *objectMemory) last(k objectKey) (client.Object, string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.byKey[k].Object
+	return m.byKey[k].Object, m.byKey[k].version
 }
 
 // keep remembers the objects of an event whose runs all went well. The objects of a
@@ -128,7 +129,7 @@ func (m *objectMemory) keep(f *feed) {
 			}
 			m.drop(other)
 		}
-		m.byKey[k] = rememberedObject{item.new, item.bytes}
+		m.byKey[k] = rememberedObject{item.new, item.bytes, f.version}
 		m.bytes += item.bytes
 	}
 }

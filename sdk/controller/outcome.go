@@ -92,6 +92,9 @@ const answerSource = "/controllers/"
 type answer struct {
 	outcome
 	again []delayed // the targets that are due again
+	// doubts are the runs in a row for an event that says nothing new, but may have taken the
+	// place of an event about another object.
+	doubts int
 }
 
 // combine makes one answer of the outcomes of targets. Without a timer one failure fails
@@ -109,7 +112,7 @@ func combine(all []decision, resync time.Duration, ofKey func(target) bool) answ
 		case d.after > 0:
 			a.add(delayed{d.target, d.after})
 		case d.err != nil && timer:
-			wait := min(time.Second<<min(d.failures, 10), 1000*time.Second)
+			wait := backOff(d.failures)
 			d.failures++
 			a.add(delayed{d.target, wait})
 		case d.err != nil:
@@ -120,6 +123,9 @@ func combine(all []decision, resync time.Duration, ofKey func(target) bool) answ
 	}
 	return a
 }
+
+// backOff doubles from a second to 1000.
+func backOff(n int) time.Duration { return min(time.Second<<min(n, 10), 1000*time.Second) }
 
 // add adds a target that is due again.
 func (a *answer) add(d delayed) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -31,6 +32,8 @@ type plan struct {
 	// survivors are targets of the key that still exist after an event of something
 	// else's deletion.
 	survivors []target
+	// doubts is as in an answer.
+	doubts int
 	// outside are the controllers of requests that were dropped, because they are not
 	// in the namespaces of the manager's cache.
 	outside []string
@@ -62,6 +65,9 @@ type observation struct {
 	// watched: the source of the event schedules every object again for a new revision of
 	// the operator, which may have a controller of the kind.
 	watched bool
+	// compared: predicates judged the event of a source that watches by the state that this
+	// process saw last.
+	compared bool
 }
 
 // errUnknownKey marks a key that is due and that no controller knows. It is the
@@ -127,6 +133,8 @@ func (p planner) change(o observation) (is plan) {
 			is.survivors = append(is.survivors, t)
 		}
 		switch {
+		case o.doubtful(t) && !slices.ContainsFunc(is.run, t.is):
+			is.check = append(is.check, t)
 		case is.has(t):
 		case o.deletes(t):
 			is.decide(t, outcome{gone: true})
@@ -147,9 +155,27 @@ func (p planner) change(o observation) (is plan) {
 // deletes reports whether the target's object does not exist any more.
 func (o observation) deletes(t target) bool { return o.gone && t.isOf(o.change) }
 
+// doubtful reports whether an event that predicates drop may have taken the place of an
+// event about an object that the target's controller maps to it.
+func (o observation) doubtful(t target) bool {
+	return o.compared && t.queue.caused && t.isOf(o.change) && !o.deletes(t)
+}
+
+// doubt runs a target for which nothing is new: at once for the first time, then after a
+// back-off, because an operator that writes the status of its object causes such events itself.
+func (is *plan) doubt(t target, before int) {
+	is.doubts = before + 1
+	wait := time.Duration(0)
+	if before > 0 {
+		wait = backOff(before - 1)
+	}
+	is.add(delayed{t, wait})
+}
+
 // add runs a target now, or later, which needs no run.
 func (is *plan) add(d delayed) {
 	if d.after == 0 {
+		is.decided = slices.DeleteFunc(is.decided, func(o decision) bool { return d.is(o.target) })
 		is.run = append(is.run, d.target)
 		return
 	}

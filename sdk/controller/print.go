@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/yaml"
 )
 
 // printVariable makes Start print the source and end, instead of serving events.
@@ -159,8 +160,15 @@ func (d *declared) merge(r *declaredResource) {
 		d.resources = append(d.resources, r)
 		return
 	}
-	d.resources[i].changes = max(d.resources[i].changes, r.changes)
-	d.resources[i].notes = append(d.resources[i].notes, r.notes...)
+	one := d.resources[i]
+	one.notes = append(one.notes, r.notes...)
+	differ := one.changes != r.changes
+	if one.changes = max(one.changes, r.changes); differ {
+		one.note("each of these changes comes to all of these controllers, whose predicates compare with what the process saw last")
+		if one.changes == changesAny && (d.server.audience == nil || d.server.replicas) {
+			one.note("which is nothing without WithAudience, or with WithReplicas: a status written in each run then runs them for ever")
+		}
+	}
 }
 
 // readPredicates finds out which changes pass all predicates.
@@ -295,8 +303,8 @@ func (d *declared) namespaceSelector() string {
 func (d *declared) yaml() string {
 	var b strings.Builder
 	p := func(format string, values ...any) { fmt.Fprintf(&b, format+"\n", values...) }
-	name, namespace := d.source.Name, d.source.Namespace
-	account, selector := name+"-watcher", d.namespaceSelector()
+	name, namespace := plain(d.source.Name), plain(d.source.Namespace)
+	account, selector := plain(d.source.Name+"-watcher"), d.namespaceSelector()
 	p("# From what the controllers declare. Check the comments.")
 	for _, n := range d.notes {
 		p("# %s", n)
@@ -348,6 +356,12 @@ func (d *declared) yaml() string {
 	p("roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %s, name: %s}", role, account)
 	p("subjects: [{kind: ServiceAccount, name: %s, namespace: %s}]", account, namespace)
 	return b.String()
+}
+
+// plain is a string in YAML, in quotes only if it would be something else, such as a number.
+func plain(s string) string {
+	b, _ := yaml.Marshal(s) // it is a string
+	return strings.TrimSpace(string(b))
 }
 
 // shortest is a duration as people write it: 10h, not 10h0m0s.

@@ -152,7 +152,7 @@ func TestPrintSource_Refusals(t *testing.T) {
 // TestPrintSource_ByTheEnvironment starts an operator that prints and ends.
 func TestPrintSource_ByTheEnvironment(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]string{"ops/websites": "metadata: {name: websites, namespace: ops}", "ops": `"ops" is not NAMESPACE/NAME`} {
+	for value, want := range map[string]string{"ops/websites": "metadata: {name: websites, namespace: ops}", "ops/123": `kind: Service, name: "123"}`, "ops": `"ops" is not NAMESPACE/NAME`} {
 		operator := exec.CommandContext(t.Context(), os.Args[0])
 		operator.Env = append(os.Environ(), "OPERATOR_DIR="+t.TempDir(), "OPERATOR_LISTEN=127.0.0.1:0", printVariable+"="+value)
 		if out, _ := operator.CombinedOutput(); !strings.Contains(string(out), want) { // it ends with 1, as every operator of these tests

@@ -66,7 +66,8 @@ type queue struct {
 	kind       kind
 	prefix     string
 	namespaces map[string]cache.Config
-	workers    int // MaxConcurrentReconciles
+	caused     bool // it has watches of other objects, whose changes make its keys due
+	workers    int  // MaxConcurrentReconciles
 	// withoutEvent takes what is enqueued while no event is fed: by a source that is
 	// not a watch, for example.
 	withoutEvent func(*queue, enqueued)

@@ -142,7 +142,7 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	if c == nil {
 		p, err = s.planner().due(key, e.due(), e.attribute(cloudevent.CauseAttribute))
 	} else {
-		p, f, err = s.planChange(ctx, observation{key: key, change: c, watched: e.watched(), last: last, known: known}, e.retried() || e.watched())
+		p, f, err = s.planChange(ctx, observation{key: key, change: c, watched: e.watched(), last: last, known: known}, e.retried() || e.watched() && (c.version == "" || last.gone))
 	}
 	if err == nil && !e.answered() {
 		err = s.catchUp(ctx, p.run, c, e.attribute(cloudevent.CauseAttribute))
@@ -165,6 +165,9 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	a := combine(slices.Concat(p.decided, outcomes), s.resync, func(t target) bool {
 		return slices.ContainsFunc(s.planner().ofKey(key, &plan{}), t.is)
 	})
+	if a.doubts = p.doubts; e.answered() {
+		a.doubts = last.doubts // it is the time of such a run, or says nothing about them
+	}
 	if a.err == nil { // a failed run has seen nothing, and is not the answer to a repeat
 		if f != nil {
 			s.feeder.seen.keep(f)
@@ -198,6 +201,7 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	}
 	o.atStart = !s.feeder.informers.mapped[o.change.gvk.GroupKind()] &&
 		!slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
+	o.compared = o.watched && slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
 	switch o.unknown = len(f.objects) == 0; {
 	case f.outside:
 		s.once("What is not in the namespaces of the manager's cache is not reconciled", "kind", o.change.gvk.String())
@@ -214,7 +218,11 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 		if err != nil {
 			return p, nil, err
 		}
-		if passes {
+		switch {
+		case !passes:
+		case o.doubtful(t):
+			p.doubt(t, o.last.doubts)
+		default:
 			p.run = append(p.run, t)
 		}
 	}

@@ -92,7 +92,7 @@ func TestMemory_IsBounded(t *testing.T) {
 	o := configMap("99", 2)
 	o.ResourceVersion = "0"
 	m.keep(&feed{verb: updated, objects: []fedObject{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}})
-	if m.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
+	if last, _ := m.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}); last.GetGeneration() != 1 {
 		t.Error("something older was remembered")
 	}
 	if len(m.byKey) != 10 || m.bytes != 10*(maxObjects/10) {

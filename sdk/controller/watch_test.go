@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	crevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -30,10 +31,15 @@ const sourcePath = "/apis/sources.reschedule.dev/v1alpha1/namespaces/default/res
 // sighted are the attributes and the data of an event about the object KIND/NAMESPACE/NAME
 // itself, which is delivered under that key.
 func sighted(v verb, object, uid string) (attributes map[string]string, data string) {
+	return sightedAt(v, object, uid, "17")
+}
+
+// sightedAt is sighted of an object that has a version.
+func sightedAt(v verb, object, uid, version string) (attributes map[string]string, data string) {
 	parts := strings.Split(object, "/")
 	a := changed("ref."+string(v), object)
 	maps.Copy(a, map[string]string{"source": sourcePath, "kind": parts[0], "apiversion": "v1", "namespace": parts[1], "name": parts[2]})
-	return a, toJSON(corev1.ObjectReference{Kind: parts[0], APIVersion: "v1", Namespace: parts[1], Name: parts[2], UID: types.UID(uid), ResourceVersion: "17"})
+	return a, toJSON(corev1.ObjectReference{Kind: parts[0], APIVersion: "v1", Namespace: parts[1], Name: parts[2], UID: types.UID(uid), ResourceVersion: version})
 }
 
 // caused are the attributes of an event that a change of another object led to.
@@ -92,6 +98,85 @@ func TestWatch_EventsReachTheReconciler(t *testing.T) {
 	}
 	if a, runs := op.send(sighted(deleted, "ServiceAccount/ns/sa", "3")), strings.Join(c.ran(), " "); runs != "ns/a ns/b" {
 		t.Errorf("the deletion of an object that maps to two is answered with %s, ran %q", a, runs)
+	}
+}
+
+// TestWatch_OwnStatusDoesNotLoop says that a status that an operator writes in each run does
+// not run a controller whose predicate drops it, though another one has the source report it.
+// Where the event may have taken the place of an event about an owned object, it runs once,
+// and then after a back-off.
+func TestWatch_OwnStatusDoesNotLoop(t *testing.T) {
+	t.Parallel()
+	o := configMap("a", 1)
+	l := &log{}
+	as := func(name string) reconcile.Reconciler {
+		return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			l.add(name)
+			return reconcile.Result{}, nil
+		})
+	}
+	generation := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	op := startManager(t, cluster(o), func(mgr ctrl.Manager) error {
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).Named("any").For(&corev1.ConfigMap{}).Complete(as("any")),
+			ctrl.NewControllerManagedBy(mgr).Named("owns").For(&corev1.ConfigMap{}, generation).Owns(&corev1.Secret{}).Complete(as("owns")),
+			ctrl.NewControllerManagedBy(mgr).Named("spec").For(&corev1.ConfigMap{}, generation).Complete(as("spec")))
+	})
+	for i, e := range []struct {
+		generation int64 // 0: nothing has changed, as in a resync
+		runs, want string
+	}{
+		{1, "any, owns, spec", "204"}, // the first event of the process
+		{1, "any, owns", "204"},
+		{1, "any", "200 1s"},
+		{0, "any, owns, spec", "204"},
+		{2, "any, owns, spec", "204"},
+		{2, "any, owns", "204"},
+	} {
+		if e.generation > 0 {
+			o.Generation, o.Labels, o.ResourceVersion = e.generation, map[string]string{"status": fmt.Sprint(i)}, ""
+			if err := op.manager.GetClient().Update(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a, runs := op.send(sightedAt(updated, "ConfigMap/ns/a", "1", o.ResourceVersion)), l.take(); runs != e.runs || a.String() != e.want {
+			t.Errorf("%d: answered with %s, ran %q, want %s and %q", i, a, runs, e.want, e.runs)
+		}
+	}
+}
+
+// TestPredicates_UpdateOfAFieldRuns says that a predicate that refuses new objects, and
+// compares a field of the old object, lets updates pass in a process that has not seen the
+// object. One that cannot read an object without fields lets it pass by the others alone.
+func TestPredicates_UpdateOfAFieldRuns(t *testing.T) {
+	t.Parallel()
+	o := configMap("a", 1)
+	o.Data = map[string]string{"text": "1"}
+	l := &log{}
+	op := startManager(t, cluster(o), func(mgr ctrl.Manager) error {
+		with := func(changed func(old, now *corev1.ConfigMap) bool) builder.Predicates {
+			return builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(crevent.CreateEvent) bool { return false },
+				UpdateFunc: func(e crevent.UpdateEvent) bool {
+					return changed(e.ObjectOld.(*corev1.ConfigMap), e.ObjectNew.(*corev1.ConfigMap))
+				},
+			})
+		}
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).Named("text").For(&corev1.ConfigMap{}, with(func(old, now *corev1.ConfigMap) bool {
+				return old.Data["text"] != now.Data["text"]
+			})).Complete(l.as("text")),
+			ctrl.NewControllerManagedBy(mgr).Named("panics").For(&corev1.ConfigMap{}, with(func(old, _ *corev1.ConfigMap) bool {
+				if old.Data == nil {
+					panic("there is always one")
+				}
+				return false
+			})).Complete(l.as("panics")))
+	})
+	for v, want := range map[verb]string{added: "", updated: "text ns/a"} {
+		if a, runs := op.send(sighted(v, "ConfigMap/ns/a", "1")), l.take(); runs != want {
+			t.Errorf("%s: answered with %s, ran %q, want %q", v, a, runs, want)
+		}
 	}
 }
 
@@ -303,7 +388,8 @@ func TestAdapter_OwnedChangeIsNotMerged(t *testing.T) {
 	for range 3 {
 		w.owned("a", "1")
 	}
-	w.object(updated, "a", "1") // its finalizer, say
+	attributes, data := sightedAt(updated, "ConfigMap/ns/a", "1", "18") // its finalizer, say
+	w.report("ConfigMap/ns/a", "1", attributes, data)
 	close(end)
 	w.settled("a", 2, false)
 }
