@@ -109,7 +109,8 @@ func (m *Member) has(name string) (bool, error) {
 func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	has, err := m.has("member")
 	joining, e := m.has("joining")
-	if err = errors.Join(err, e); err != nil {
+	_, foreign := m.readIdentity()
+	if err = errors.Join(err, e, foreign); err != nil {
 		return false, err
 	}
 	m.began = m.view.Applied()

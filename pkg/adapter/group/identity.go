@@ -14,20 +14,29 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// The file identity in the directory of the log has the id of the group. It is random, and goes away with the log: a
+// The file identity in the directory of the log has the id of the group, and the name of the member. The id is random, and goes away with the log: a
 // group that begins anew, as after a restore, has another one. etcd's ids of the group and of its members depend on it,
 // so the members of the group refuse a member of another one.
 //
 // At a first start each member proposes an id, and all take the proposal of the first member by name. It is on disk
 // before another member reads it, so a start that was cut off proposes it again.
 
-// readIdentity returns the id in the directory, "" if there is none.
+// readIdentity returns the id in the directory, "" if there is none. The log of another member is refused: etcd would take
+// part as that member, a second time.
 func (m *Member) readIdentity() (string, error) {
 	text, err := os.ReadFile(m.logFile("identity"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
 		return "", fmt.Errorf("group: data directory: %w", err)
 	}
-	return strings.TrimSpace(string(text)), nil
+	id, name, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if name != m.cfg.Member {
+		return "", fmt.Errorf("group: %s is the directory of member %q, and this is member %s: give the directory of member %s; or an empty one, and it joins the others",
+			m.cfg.DataDir, name, m.cfg.Member, m.cfg.Member)
+	}
+	return id, nil
 }
 
 // writeIdentity puts the id into the directory: it is there, or the id before.
@@ -38,7 +47,7 @@ func (m *Member) writeIdentity(id string) error {
 	}
 	f, err := os.Create(m.logFile("identity.new"))
 	if err == nil {
-		_, err = f.WriteString(id + "\n")
+		_, err = f.WriteString(id + "\n" + m.cfg.Member + "\n")
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err == nil {

@@ -166,3 +166,28 @@ func TestStart_RemovalIsCutOff(t *testing.T) {
 		t.Errorf("it joins anew: %v; it has its log: %v; %v, %v", replaces, has, err, e)
 	}
 }
+
+// A member with a copy of another member's directory ends, and says what to do. It took part as that member: two
+// processes were one member of the log.
+func TestStart_DirectoryOfAnotherMember(t *testing.T) {
+	t.Parallel()
+	for _, joining := range []bool{false, true} {
+		m := newThird(t, nil, nil)
+		m.cfg.Member = "b"
+		if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if joining {
+			if err := m.setJoining(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.cfg.Member = "c"
+		if _, err := m.admit(t.Context()); err == nil || !strings.Contains(err.Error(), `is the directory of member "b", and this is member c`) {
+			t.Errorf("joining: %v: %v", joining, err)
+		}
+		if has, err := m.has("member"); !has || err != nil {
+			t.Errorf("joining: %v: the log is gone: %v", joining, err)
+		}
+	}
+}
