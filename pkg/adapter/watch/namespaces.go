@@ -17,13 +17,14 @@ import (
 // come on other watches.
 const goneGrace = 10 * time.Second
 
-// perNamespaceRetry is how long each namespace has a watch of its own before one watch of all
-// namespaces is tried again: the account may have got the right.
-const perNamespaceRetry = 10 * time.Minute
+// Each namespace has a watch of its own for firstRetry, then for twice as long, up to perNamespaceRetry, before one
+// watch of all namespaces is tried again: the account may have got the right.
+const firstRetry, perNamespaceRetry = time.Minute, 10 * time.Minute
 
-// perNamespaceRetry is that time with its jitter.
-func (m *Manager) perNamespaceRetry() time.Duration {
-	return perNamespaceRetry + time.Duration(m.cfg.Random()*float64(perNamespaceRetry))
+// perNamespaceRetry is that time with its jitter, after so many tries.
+func (m *Manager) perNamespaceRetry(tries int) time.Duration {
+	least := min(firstRetry<<min(tries, 4), perNamespaceRetry)
+	return least + time.Duration(m.cfg.Random()*float64(least))
 }
 
 // namespaceResource is the resource of namespaces.
@@ -38,10 +39,9 @@ type namespaceSet struct {
 	mu      sync.Mutex
 	known   map[string]bool // the namespaces that exist, and whether they are selected
 	memory  memory          // of known
-	listed  bool
+	health  health
 	ready   chan struct{} // closed once listed
 	changed chan struct{} // closed at the next change of the selected ones
-	err     error
 }
 
 func newNamespaceSet(s *source, selector string) (*namespaceSet, error) {
@@ -141,7 +141,7 @@ func (n *namespaceSet) remove(ctx context.Context, namespace string) {
 
 // signal wakes the streams. The caller holds the lock.
 func (n *namespaceSet) signal() {
-	if n.listed {
+	if n.health.complete {
 		close(n.changed)
 		n.changed = make(chan struct{})
 	}
@@ -185,7 +185,7 @@ func (n *namespaceSet) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if listed, _ := n.fault(); err != nil && !listed { // it takes no memory while it waits
+		if err != nil && !n.status().complete { // it takes no memory while it waits
 			n.release()
 		}
 		if err != nil {
@@ -210,15 +210,15 @@ func (n *namespaceSet) run(ctx context.Context) {
 
 func (n *namespaceSet) note(err error) {
 	n.mu.Lock()
-	n.err = err
+	n.health.note(false, err)
 	n.mu.Unlock()
 	n.s.publish()
 }
 
-func (n *namespaceSet) fault() (listed bool, _ error) {
+func (n *namespaceSet) status() health {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.listed, n.err
+	return n.health
 }
 
 // list reads all namespaces.
@@ -253,8 +253,8 @@ func (n *namespaceSet) list(ctx context.Context, going map[string]context.Cancel
 			lost = append(lost, name)
 		}
 	}
-	if !n.listed {
-		n.listed = true
+	if !n.health.complete {
+		n.health.complete = true
 		close(n.ready)
 	}
 	n.mu.Unlock()
@@ -318,10 +318,8 @@ func (n *namespaceSet) watch(ctx context.Context, version string, going map[stri
 // where the account may, else each with its own.
 func (r *resource) runSelected(ctx context.Context) error {
 	for {
-		err := r.stream("", r.s.namespaces).runUntil(ctx, func(err error) bool {
-			var denied *objects.Forbidden
-			return errors.As(err, &denied) && denied.Verb != "" && denied.Namespace == ""
-		})
+		whole := r.stream("", r.s.namespaces)
+		err := whole.runUntil(ctx, whole.deniesAll)
 		if ctx.Err() != nil || r.s.removed(err) || errors.Is(err, objects.ErrNoSuchKind) {
 			return err
 		}
@@ -336,6 +334,20 @@ func (r *resource) runSelected(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// deniesAll reports that the account may not watch all namespaces. Where it could, the refusal must last: an API
+// server that starts refuses until it has read RBAC.
+func (s *stream) deniesAll(err error) bool {
+	denied, ok := errors.AsType[*objects.Forbidden](err)
+	switch {
+	case !ok || denied.Verb == "" || denied.Namespace != "":
+		s.denied = time.Time{}
+		return false
+	case s.denied.IsZero():
+		s.denied = time.Now()
+	}
+	return !s.r.listed() || time.Since(s.denied) >= unreachableAfter
 }
 
 // wholeAllowed reports that the account may list and watch all namespaces by now.
@@ -370,7 +382,8 @@ func (r *resource) runParts(ctx context.Context) error {
 	parts := map[string]part{}
 	held := r.s.remembering() // for them
 	defer held.Release()
-	whole := time.NewTimer(r.s.m.perNamespaceRetry())
+	tries := 0
+	whole := time.NewTimer(r.s.m.perNamespaceRetry(tries))
 	defer whole.Stop()
 	for {
 		changed, err := r.s.namespaces.wait(ctx)
@@ -419,7 +432,8 @@ func (r *resource) runParts(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-whole.C:
 			allowed = r.wholeAllowed(ctx)
-			whole.Reset(r.s.m.perNamespaceRetry())
+			tries++
+			whole.Reset(r.s.m.perNamespaceRetry(tries))
 		}
 		if allowed && r.complete() {
 			r.note("", true, nil) // the status stays while all namespaces are listed

@@ -59,6 +59,18 @@ type health struct {
 	since    time.Time // of the error
 }
 
+func (h *health) note(complete bool, err error) {
+	if err != nil && h.err == nil {
+		h.since = time.Now()
+	}
+	h.err, h.complete = err, h.complete || complete
+}
+
+// lasts reports that the error is there for long, or that it never worked before.
+func (h *health) lasts(now time.Time) bool {
+	return !h.complete || now.Sub(h.since) >= unreachableAfter
+}
+
 // note records how a stream is, and publishes it. nil: it works.
 func (r *resource) note(namespace string, complete bool, err error) {
 	r.mu.Lock()
@@ -67,10 +79,7 @@ func (r *resource) note(namespace string, complete bool, err error) {
 		h = &health{}
 		r.health[namespace] = h
 	}
-	if err != nil && h.err == nil {
-		h.since = time.Now()
-	}
-	h.err, h.complete = err, h.complete || complete
+	h.note(complete, err)
 	r.mu.Unlock()
 	r.s.publish()
 }

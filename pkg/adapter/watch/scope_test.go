@@ -195,6 +195,74 @@ func TestNamespaces_RightForAllComesLater(t *testing.T) {
 	})
 }
 
+// An account without its right for seconds, as after a start of the API server, kept a watch for each namespace for
+// 10 to 20 minutes, of which a namespace may have too few. The source says nothing of it.
+func TestNamespaces_ShortDenialKeepsOneWatch(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		t.Run(fmt.Sprint("down before ", down), func(t *testing.T) {
+			run(t, labelled, func(t *testing.T, w *world) {
+				w.api.put("Namespace", "a", true, team("a"))
+				w.api.put("Website", "a/1", true)
+				w.start()
+				w.want("first start", time.Minute, "add Website/a/1")
+				parts, denied := 0, false
+				w.api.forbids = func(_ string, q objects.Query) bool {
+					if q.Namespace != "" {
+						parts++
+					}
+					return denied
+				}
+				for range 2 {
+					w.api.set(func() { w.api.down, denied = down, true })
+					w.api.cut()
+					if down {
+						w.settle(time.Minute)
+						w.api.set(func() { w.api.down = false })
+					}
+					for range 5 {
+						w.settle(time.Second)
+						if s := w.status(); s.Status != schedule.WatchTrue && !down {
+							t.Errorf("status %+v", s)
+						}
+					}
+					w.api.set(func() { denied = false })
+					w.api.put("Website", "a/1", true)
+					w.want("a change", time.Hour, "update Website/a/1")
+				}
+				if s := w.status(); parts > 0 || s.Status != schedule.WatchTrue {
+					t.Errorf("%d calls for one namespace; status %+v", parts, s)
+				}
+			})
+		})
+	}
+}
+
+// The right came seconds after the source.
+func TestNamespaces_RightForAllComesAMomentLater(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+		w.api.put("Namespace", "a", true, team("a"))
+		w.start()
+		w.settle(5 * time.Second)
+		part := false
+		w.api.set(func() {
+			w.api.forbids = func(verb string, q objects.Query) bool {
+				part = part || verb == "watch" && q.Namespace != ""
+				return false
+			}
+		})
+		w.settle(5 * time.Minute)
+		w.api.set(func() { part = false })
+		w.api.cut()
+		w.settle(time.Minute)
+		w.api.set(func() {
+			if part {
+				t.Error("namespaces have watches of their own")
+			}
+		})
+	})
+}
+
 // An account that may not list namespaces is told so.
 func TestNamespaces_Forbidden(t *testing.T) {
 	run(t, labelled, func(t *testing.T, w *world) {

@@ -67,7 +67,7 @@ func (r *resource) problems(now time.Time) []problem {
 	}
 	var all []problem
 	for _, h := range r.health {
-		if c := classify(what, h.err); h.err != nil && (!c.passing() || !h.complete || now.Sub(h.since) >= unreachableAfter) {
+		if c := classify(what, h.err); h.err != nil && (!c.passing() || h.lasts(now)) {
 			all = append(all, c)
 		} else if !h.complete {
 			all = append(all, listing)
@@ -78,8 +78,7 @@ func (r *resource) problems(now time.Time) []problem {
 
 // partly reports that the resource has a watch for each namespace.
 func (r *resource) partly() bool {
-	listed, _ := r.s.namespaces.fault()
-	return listed && r.perNamespace.Load()
+	return r.s.namespaces.status().complete && r.perNamespace.Load()
 }
 
 // status is what the source reports now.
@@ -113,14 +112,13 @@ func (s *source) status() schedule.WatchStatus {
 		}
 		all = append(all, p)
 	}
+	now := time.Now()
 	if namespaces != nil {
-		if listed, err := namespaces.fault(); err != nil {
-			if c := classify("Namespace of v1", err); c.reason != schedule.WatchUnreachable || !listed {
-				all = append(all, c)
-			}
+		h := namespaces.status()
+		if c := classify("Namespace of v1", h.err); h.err != nil && (c.reason == schedule.WatchQuotaExceeded || h.lasts(now)) {
+			all = append(all, c)
 		}
 	}
-	now := time.Now()
 	st.Complete = true
 	for _, r := range resources {
 		st.Complete = st.Complete && r.listed()

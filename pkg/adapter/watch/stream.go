@@ -53,7 +53,8 @@ type stream struct {
 	opened  time.Time // when the watch began to wait for events; zero: it did not
 	batch   batch
 	reading reading
-	refused bool // for a quota, and not stored since
+	refused bool      // for a quota, and not stored since
+	denied  time.Time // since when all namespaces are denied; zero: they are not
 	owed    owed
 	// ownerless is when the API server was asked for the kind of the owners and had none.
 	ownerless time.Time
@@ -330,7 +331,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 	}
 	idle := func() error {
 		if !working {
-			working, s.opened = true, time.Now()
+			working, s.opened, s.denied = true, time.Now(), time.Time{}
 			if !s.refused {
 				s.r.note(s.namespace, true, s.owed.err)
 			}
