@@ -331,7 +331,7 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 // shard of a group that begins with more, which the log alone does not show at first.
 func (m *Member) copyFirst(ctx context.Context, answers map[string]admission) error {
 	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return answers[name].Applied == 0 })
-	name, _, err := m.copyAny(ctx, from, func() {})
+	name, _, err := m.copyAny(ctx, from, false, func() {})
 	if err == nil {
 		m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
 	}

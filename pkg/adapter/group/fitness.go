@@ -112,7 +112,7 @@ func answerOf(h http.Header) answer {
 // receives from the owner, and what its own last tenure began has ended.
 func (m *Member) fit() fitness {
 	switch view := m.view.get(); {
-	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.ExceedsLimit() || view.LowOnSpace():
+	case view.Damaged() || !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.ExceedsLimit() || view.LowOnSpace():
 		return unfit
 	case view.HasAmpleSpace():
 		return ample
@@ -123,8 +123,15 @@ func (m *Member) fit() fitness {
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
-	return m.clocks.ExceedsLimit() || m.view.get().LowOnSpace() && m.others.anyFit(ample)
+	view := m.view.get()
+	return m.clocks.ExceedsLimit() || view.Damaged() || view.LowOnSpace() && m.others.anyFit(ample)
 }
+
+// mustYield reports that this member's view is damaged, and another member can own the shard: what this one answers may
+// lack what was acknowledged. It waits for nothing, also while a copy takes the place of the view.
+func (m *Member) mustYield() bool { return m.view.current.Load().Damaged() && m.others.anyFit(able) }
+
+const whyYield = "its view is damaged: look at its disk"
 
 // whyResign is why a member should not own the shard while another member can, "": it may. short: its
 // disk is nearly full.
@@ -148,6 +155,11 @@ func newResignations() *rate.Limiter { return rate.NewLimiter(rate.Every(resignE
 func (m *Member) resign() {
 	t := m.current()
 	if t == nil || !t.lease.Valid() {
+		return
+	}
+	if m.mustYield() { // at once: what is delivered now comes twice
+		m.cfg.Log.Warn("this member hands the shard over to another one", "why", whyYield)
+		t.lease.Release(whyYield)
 		return
 	}
 	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.others)

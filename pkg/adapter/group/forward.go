@@ -301,7 +301,7 @@ func (w *fencedWriter) WriteHeader(status int) {
 		return
 	}
 	w.wrote = true
-	if (w.reads || status >= 400 && status != http.StatusServiceUnavailable) && !w.t.lease.Valid() {
+	if (w.reads || status >= 400 && status != http.StatusServiceUnavailable) && !w.t.valid() {
 		w.fence = true
 		w.Header().Set(notOwner, "true")
 		unavailable(w.ResponseWriter, detailNoOwner)

@@ -41,6 +41,12 @@ func newTrio(t *testing.T) *trio {
 	return g
 }
 
+func memberWith(v *store.View) *Member {
+	m := &Member{view: &view{}}
+	m.view.current.Store(v)
+	return m
+}
+
 func (g *trio) start() {
 	for i, name := range []string{"a", "b", "c"} {
 		view, err := store.OpenView(store.Options{Dir: "data", FS: g.disks[i], Fatal: func(err error) { g.t.Errorf("%s: fatal: %v", name, err) }})
@@ -52,7 +58,7 @@ func (g *trio) start() {
 		m.group = replica.New(replica.Config{
 			Member: name, Members: []string{"a", "b", "c"}, Log: g.log.Member(), View: view, Silence: 600 * time.Millisecond,
 			Own: func(ctx context.Context, tenure *replica.Tenure) {
-				db, err := view.Own(tenureLog{tenure, &others{}})
+				db, err := view.Own(tenureLog{tenure, memberWith(view)})
 				if err != nil {
 					if ctx.Err() == nil {
 						g.t.Errorf("%s: owning: %v", name, err)

@@ -44,7 +44,14 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 	m.owns.Store(true)
 	defer m.owns.Store(false)
 	t := &tenure{m: m, lease: lease, ctx: ctx, recheck: make(chan struct{}, 1), unwatch: func() {}}
-	if err := t.open(); err != nil {
+	err := t.open()
+	if m.mustYield() {
+		t.close()
+		m.cfg.Log.Warn("this member hands the shard over to another one", "why", whyYield)
+		lease.Release(whyYield)
+		return
+	}
+	if err != nil {
 		t.close()
 		if errors.Is(err, store.ErrSealed) {
 			m.cfg.Log.Warn("the group was sealed: nothing is changed or delivered any more", "error", err)
@@ -72,7 +79,7 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 }
 
 func (t *tenure) open() (err error) {
-	if t.store, err = t.m.view.get().Own(tenureLog{t.lease, &t.m.others}); err != nil {
+	if t.store, err = t.m.view.get().Own(tenureLog{t.lease, t.m}); err != nil {
 		return err
 	}
 	if err := t.store.SetHistory(*t.m.identity.Load()); err != nil {
@@ -284,9 +291,12 @@ func (t *tenure) watch() {
 	}
 }
 
+// valid reports that what the store says is true.
+func (t *tenure) valid() bool { return t.lease.Valid() && !t.m.mustYield() }
+
 // enter lets a call begin. If it returns true the caller must call calls.Done.
 func (t *tenure) enter() bool {
-	if t == nil || !t.lease.Valid() {
+	if t == nil || !t.valid() {
 		return false
 	}
 	t.mu.Lock()

@@ -154,6 +154,10 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 	}
 	// Before it has joined, what it has is where a new group begins.
 	begins := m.attempt.Load() != nil && m.shard.Load() == nil
+	if m.view.current.Load().Damaged() {
+		unavailable(w, "this member's view is damaged")
+		return
+	}
 	if !begins && (!m.joined.Load() || !m.group.CaughtUp()) || m.view.Applied() <= above {
 		unavailable(w, "this member's view is not newer")
 		return
@@ -188,20 +192,15 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// copyView is replica.Config.Copy. It asks the owner last, which has other work. A view that differs from the others' is
-// removed first.
-func (m *Member) copyView(ctx context.Context, differs bool, hold func()) error {
-	if differs && m.view.Applied() > 0 {
-		if err := m.removeView(ctx); err != nil {
-			return err
-		}
-	}
+// copyView is replica.Config.Copy. It asks the owner last, which has other work. A view that is wrong is removed once
+// another member sends its own.
+func (m *Member) copyView(ctx context.Context, wrong bool, hold func()) error {
 	owner, _, _ := m.group.Owner()
 	from := m.cfg.others()
 	if at := slices.Index(from, owner.Member); at >= 0 {
 		from = append(slices.Delete(from, at, at+1), owner.Member)
 	}
-	name, took, err := m.copyAny(ctx, from, hold)
+	name, took, err := m.copyAny(ctx, from, wrong, hold)
 	if err == nil {
 		m.copied.Add(1)
 		m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", took)
@@ -211,10 +210,10 @@ func (m *Member) copyView(ctx context.Context, differs bool, hold func()) error 
 
 // copyAny takes a copy of the view of the first member that gives one, and returns its name. Where this member's disk has
 // no space it does not ask the next one.
-func (m *Member) copyAny(ctx context.Context, from []string, hold func()) (name string, took time.Duration, failed error) {
+func (m *Member) copyAny(ctx context.Context, from []string, wrong bool, hold func()) (name string, took time.Duration, failed error) {
 	for _, name := range from {
 		begun := time.Now()
-		err := m.copyFrom(ctx, name, hold)
+		err := m.copyFrom(ctx, name, wrong, hold)
 		if err == nil {
 			return name, time.Since(begun), nil
 		}
@@ -230,12 +229,16 @@ func (m *Member) copyAny(ctx context.Context, from []string, hold func()) (name 
 	return "", 0, failed
 }
 
-func (m *Member) copyFrom(ctx context.Context, name string, hold func()) error {
+func (m *Member) copyFrom(ctx context.Context, name string, wrong bool, hold func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stalled := time.AfterFunc(copyStall, cancel)
 	defer stalled.Stop()
-	url := m.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(m.view.Applied(), 10)
+	above := m.view.Applied()
+	if wrong {
+		above = 0
+	}
+	url := m.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(above, 10)
 	request, err := m.memberRequest(ctx, http.MethodGet, url)
 	if err != nil {
 		return err
@@ -255,6 +258,11 @@ func (m *Member) copyFrom(ctx context.Context, name string, hold func()) error {
 	size, err := strconv.ParseInt(answer.Header.Get(viewBytes), 10, 64)
 	if err != nil {
 		return fmt.Errorf("group: the header %s: %w", viewBytes, err)
+	}
+	if wrong && m.view.Applied() > 0 {
+		if err := m.removeView(ctx); err != nil {
+			return err
+		}
 	}
 	if err := m.makeSpace(ctx, size); err != nil {
 		return err

@@ -1,12 +1,16 @@
 package group
 
 import (
+	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +23,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -137,7 +142,7 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 				t.Fatal(err)
 			}
 			held := false
-			from, _, err := m.copyAny(t.Context(), m.cfg.others(), func() { held = true })
+			from, _, err := m.copyAny(t.Context(), m.cfg.others(), false, func() { held = true })
 			if (err == nil) != test.copied || held != test.copied || from != "a" && test.copied || err != nil && !errors.Is(err, errNoSpace) || len(asked) != 1 {
 				t.Errorf("from %q: %v; %d members were asked", from, err, len(asked))
 			}
@@ -147,6 +152,113 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 				t.Errorf("it is at %d, want %d; its mark is %d, %v", m.view.Applied(), want, marks["c"], err)
 			}
 		})
+	}
+}
+
+// tornView is a view with a block of a table that cannot be read. No read has met it yet.
+func tornView(t *testing.T) *view {
+	t.Helper()
+	whole := appliedView(t, vfs.Default, 4)
+	owned := &ownView{whole.get()}
+	db, err := owned.Own(owned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 100 {
+		reason := crand.Text() + crand.Text() + crand.Text() + crand.Text() + crand.Text() + crand.Text()
+		commit, err := db.Apply(false, store.Change{Source: "s", Key: strconv.Itoa(n), New: &schedule.Entry{Revision: uint64(n + 1), Occurrence: 1, Reason: reason}})
+		if err == nil {
+			err = commit.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(db.Close(), owned.Close()); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(whole.options.Dir, "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	table, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	table[len(table)/2]++
+	if err := os.WriteFile(tables[0], table, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	torn, err := openView(whole.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole.current.Store(torn.get()) // its clean-up closes it
+	return torn
+}
+
+// A member with a damaged table became the owner: keys that were acknowledged were 404, while two members had them. Once
+// it has met the damage, nothing that it read counts while another member can own the shard, it does not own it, and no
+// member takes a copy of its view. Where no other member can own it, it serves the rest, as a single adapter.
+func TestView_DamageIsNotServed(t *testing.T) {
+	t.Parallel()
+	m := &Member{view: tornView(t), clocks: replica.NewClocks("c", 2)}
+	m.joined.Store(true)
+	m.others.record("a", answer{fitness: able})
+	if m.mustYield() {
+		t.Error("before it has met the damage")
+	}
+	owned := &ownView{m.view.get()}
+	db, err := owned.Own(owned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 100 {
+		_, _ = db.Get("s", strconv.Itoa(n)) // of some of them the error is a store.CorruptError
+	}
+	if err := db.Close(); err != nil || m.view.get().Corrupt() == 0 {
+		t.Fatal("nothing is damaged:", err)
+	}
+	if !m.mustYield() || m.fit() != unfit || !m.unfitToClaim() {
+		t.Errorf("it goes on: %v, %q, %v", m.mustYield(), m.fit(), m.unfitToClaim())
+	}
+	if err := (tenureLog{nil, m}).Append(nil); !errors.Is(err, store.ErrNotOwner) {
+		t.Error("a change that rests on what it read:", err)
+	}
+	w := httptest.NewRecorder()
+	if m.sendView(w, httptest.NewRequest(http.MethodGet, viewPath+"?above=0", http.NoBody)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "damaged") {
+		t.Error("it sends its view:", w.Code, w.Body)
+	}
+	m.others.record("a", answer{fitness: unfit})
+	if m.mustYield() {
+		t.Error("no other member can take the shard over")
+	}
+}
+
+// A view that is wrong was removed before another member had sent its own: where none did, it was lost.
+func TestCopy_WrongViewStaysUntilOneIsSent(t *testing.T) {
+	t.Parallel()
+	same, sends := appliedView(t, vfs.Default, 4), false
+	address := peer(t, func(w http.ResponseWriter, r *http.Request) {
+		if !sends || r.URL.Query().Get("above") != "0" {
+			http.Error(w, "", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set(viewBytes, "1")
+		backup.Send(w, r, same, slog.New(slog.DiscardHandler))
+	})
+	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, vfs.Default, 4)}
+	m.cfg.Log = slog.New(slog.DiscardHandler)
+	m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": address, "c": "127.0.0.1:1"}}
+	m.shard.Store(&log)
+	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
+	if err := m.copyView(t.Context(), true, func() {}); err == nil || m.view.Applied() != 4 {
+		t.Error(err, m.view.Applied())
+	}
+	sends = true
+	if err := m.copyView(t.Context(), true, func() {}); err != nil || m.view.Applied() != 4 || m.copied.Load() != 1 {
+		t.Error(err, m.view.Applied())
 	}
 }
 

@@ -47,9 +47,12 @@ type Config struct {
 	// member follows the log again meanwhile; but it claims only after Own returned.
 	Own func(ctx context.Context, t *Tenure)
 	// Copy replaces the view by a copy of another member's, when the log does not reach back
-	// to it, or when it differs from the others' views. It calls hold once there is space for the copy: the log
+	// to it, or when it differs from the others' views or is damaged (wrong). It calls hold once there is space for the copy: the log
 	// is kept from then on, until the view has caught up. It is called again until it succeeds. nil: Run ends with ErrGap.
-	Copy func(ctx context.Context, differs bool, hold func()) error
+	Copy func(ctx context.Context, wrong bool, hold func()) error
+	// Damaged reports that the view has met data that cannot be read. It is replaced by a copy once another member owns
+	// the shard. Default: never.
+	Damaged func() bool
 	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
 	Keep int64
 	// LogBytes is how many bytes the log may take, default LogBytes.
@@ -141,6 +144,9 @@ func New(cfg Config) *Group {
 	if cfg.Unfit == nil {
 		cfg.Unfit = cfg.Clocks.ExceedsLimit
 	}
+	if cfg.Damaged == nil {
+		cfg.Damaged = func() bool { return false }
+	}
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
 	}
@@ -175,11 +181,11 @@ func (g *Group) Run(ctx context.Context) error {
 		epoch, won, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case (errors.Is(err, ErrGap) || errors.Is(err, ErrDamaged) || errors.Is(err, errDiffers)) && g.cfg.Copy != nil:
+		case (errors.Is(err, ErrGap) || errors.Is(err, ErrDamaged) || isWrong(err)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
 		case errors.Is(err, ErrLevel):
 			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), errors.Is(err, errDiffers), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), isWrong(err), errors.Is(err, errView):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -200,6 +206,8 @@ func (g *Group) Run(ctx context.Context) error {
 func (g *Group) copy(ctx context.Context, why error) {
 	if errors.Is(why, errDiffers) {
 		g.cfg.Logger.Error("this member's view differs from the others': it is replaced by a copy of another member's")
+	} else if errors.Is(why, errUnreadable) {
+		g.cfg.Logger.Error("this member's view is damaged: look at its disk; the view is replaced by a copy of another member's")
 	} else if errors.Is(why, ErrDamaged) {
 		g.cfg.Logger.Error("this member's part of the log is damaged: look at its disk; the view is replaced by a copy of another member's", "why", why)
 	} else {
@@ -212,7 +220,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 		if g.ended != nil {
 			<-g.ended // it may still read the view
 		}
-		err := g.cfg.Copy(ctx, errors.Is(why, errDiffers), func() { g.copies.Store(true) })
+		err := g.cfg.Copy(ctx, isWrong(why), func() { g.copies.Store(true) })
 		if err == nil || ctx.Err() != nil {
 			g.copyPause = 0
 			return
@@ -437,6 +445,9 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			}
 			continue
 		case <-tick.C:
+			if g.ownedByOther() && g.cfg.Damaged() {
+				return 0, claim{}, errUnreadable
+			}
 		}
 		if !g.mayClaim() {
 			continue
@@ -451,6 +462,12 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 		}
 		g.cfg.Logger.Info("a claim has no answer", "error", err)
 	}
+}
+
+func (g *Group) ownedByOther() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state.Owner.Member != "" && g.state.Owner.Member != g.cfg.Member
 }
 
 // mayClaim reports that the owner was silent for long enough, or has released the shard.

@@ -23,6 +23,12 @@ const (
 // errDiffers is the error of a view that has other entries than most members have.
 var errDiffers = errors.New("replica: this member's view differs from the other members'")
 
+// errUnreadable is the error of a view that is damaged.
+var errUnreadable = errors.New("replica: this member's view is damaged")
+
+// isWrong reports that the view must not be used, though it has every entry.
+func isWrong(err error) bool { return errors.Is(err, errDiffers) || errors.Is(err, errUnreadable) }
+
 // hash is a hash of the view at an entry.
 type hash struct{ seq, hash uint64 }
 

@@ -96,6 +96,36 @@ func TestViews_DifferenceIsFound(t *testing.T) {
 	}
 }
 
+// A member whose view was damaged stayed ready, and became the owner beside two whole views. It takes a copy once another
+// member owns the shard.
+func TestView_DamagedIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		views := map[string]*view{"a": undamaged(), "b": undamaged(), "c": undamaged()}
+		var damaged atomic.Bool
+		groups, end := trio(t, views, func(c *replica.Config) {
+			member := c.Member
+			c.Unfit = func() bool { return member != "a" }
+			c.Damaged = func() bool { return member == "b" && damaged.Load() }
+			c.Copy = func(_ context.Context, wrong bool, _ func()) error {
+				if member != "b" || !wrong {
+					t.Error(member, "takes a copy; it is wrong:", wrong)
+				}
+				damaged.Store(false)
+				views[member].lose()
+				return views[member].copyFrom(views["a"], 0)
+			}
+		})
+		time.Sleep(2 * time.Second)
+		damaged.Store(true)
+		time.Sleep(5 * time.Second)
+		if damaged.Load() || !groups["b"].CaughtUp() {
+			t.Error("the view is still damaged:", damaged.Load(), "; it has caught up:", groups["b"].CaughtUp())
+		}
+		end()
+	})
+}
+
 // Two members alone cannot say whose view is right: the standby is not ready, and does not claim the shard.
 func TestViews_DifferenceOfTwo(t *testing.T) {
 	t.Parallel()

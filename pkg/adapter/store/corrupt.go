@@ -77,7 +77,12 @@ func (db *DB) corruptAt(place string, err error) {
 		p.seen = map[string]bool{}
 	}
 	p.seen[place] = true
-	db.log.Error("store: data on the disk are corrupt; other data is served: stop the adapter and run adapter repair", "place", place, "error", firstLine(fmt.Sprint(err)))
+	const single, member = "stop the adapter and run adapter repair", "this member hands the shard over, and takes a copy of another member's view"
+	advice := single
+	if db.replicated {
+		advice = member
+	}
+	db.log.Error("store: data on the disk are corrupt; other data is served: "+advice, "place", place, "error", firstLine(fmt.Sprint(err))) //nolint:sloglint // one of two constants
 }
 
 func (db *DB) corruptRecord(source, key string, err error) *CorruptError {

@@ -53,8 +53,9 @@ type DB struct {
 	full      *fullFS
 	dir       string
 	tables    sstable.ReaderOptions
-	grouped   *grouped // nil: the store is of a single adapter
-	over      *View    // of a store over a view
+	grouped   *grouped    // nil: the store is of a single adapter
+	over      *View       // of a store over a view
+	damaged   atomic.Bool // a block of a file could not be read
 	// replicated: it was opened as a view, or is over one. view: the directory is one.
 	replicated, view bool
 	migrating        bool // it may be either

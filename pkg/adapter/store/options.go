@@ -112,6 +112,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			// The default ends the process. A bad block must not stop the others.
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				db.corruptAt(fmt.Sprintf("%s: %v", i.Path, i.Details), i.Details)
+				db.damaged.Store(true)
 			},
 			FlushBegin: func(pebble.FlushInfo) { db.flushing.Store(true) },
 			FlushEnd: func(i pebble.FlushInfo) {

@@ -386,6 +386,9 @@ func (v *View) HasAmpleSpace() bool { return v.base.HasAmpleSpace() }
 // Corrupt counts the corrupt places that were met, but for places that only an owner met.
 func (v *View) Corrupt() int64 { return v.base.Corrupt() }
 
+// Damaged reports that a block of a file could not be read. Another member's view may be whole.
+func (v *View) Damaged() bool { return v.base.damaged.Load() }
+
 // GiveUp is [DB.GiveUp].
 func (v *View) GiveUp() { v.base.GiveUp() }
 
