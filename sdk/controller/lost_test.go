@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -300,6 +301,40 @@ func TestEvent_RepeatedIsRunTwice(t *testing.T) {
 	for i, e := range []map[string]string{same, same, timeless, timeless} {
 		if a, runs := op.send(e, account("x")), l.take(); a.String() != "200 1h0m0s" || runs != "ran ns/sa" {
 			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
+		}
+	}
+}
+
+// TestClient_RetryOfAFailureSchedulesNothing says that the retries of a controller that fails
+// do not schedule the requests of others again, which the first delivery scheduled.
+func TestClient_RetryOfAFailureSchedulesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.suspended = true
+	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, errBoom
+			})),
+			ctrl.NewControllerManagedBy(mgr).For(&corev1.Secret{}).Watches(&corev1.ConfigMap{}, &handler.Funcs{
+				UpdateFunc: func(_ context.Context, e crevent.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+					q.Add(requestOf("ns/" + e.ObjectNew.GetName() + "-secret"))
+				},
+			}).Complete((&log{}).as("secret")))
+	}, WithClient(f.client()))
+	first := changed("resource.update", "ConfigMap/ns/a")
+	retry := maps.Clone(first)
+	retry[cloudevent.AttemptAttribute] = "1"
+	next := changed("resource.update", "ConfigMap/ns/a")
+	next["id"] = "2"
+	const scheduled = "earliest Secret/ns/a-secret 0s"
+	for i, e := range []struct {
+		attributes map[string]string
+		want       string
+	}{{first, scheduled}, {retry, ""}, {retry, ""}, {next, scheduled}} {
+		if a, calls := op.send(e.attributes, toJSON(configMap("a", int64(i)))), f.called(); a.code != 503 || calls != e.want {
+			t.Errorf("%d: answered with %s, called %q, want %q", i, a, calls, e.want)
 		}
 	}
 }

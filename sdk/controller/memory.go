@@ -31,6 +31,10 @@ type rememberedAnswer struct {
 	known bool      // nothing has happened to the key since
 	time  string    // of the event
 	at    time.Time // of the answer
+
+	// What a delivery scheduled under other keys, and failed after that.
+	event     string // its id, which a retry has too
+	scheduled []string
 }
 
 // begin returns the last answer to a key, when an event of the key begins, and the
@@ -68,8 +72,36 @@ func (m *answerMemory) keep(key string, version uint64, eventTime string, a answ
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r, ok := m.byKey[key]; ok && r.version == version {
-		m.byKey[key] = rememberedAnswer{version, a, true, eventTime, time.Now()}
+		m.byKey[key] = rememberedAnswer{version: version, answer: a, known: true, time: eventTime, at: time.Now()}
 	}
+}
+
+// unscheduled are the targets that no delivery of the event has scheduled yet.
+func (m *answerMemory) unscheduled(key, event string, ds []delayed) []delayed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.byKey[key]
+	if event == "" || r.event != event {
+		return ds
+	}
+	return slices.DeleteFunc(ds, func(d delayed) bool { return slices.Contains(r.scheduled, d.key) })
+}
+
+// schedule notes what a delivery of the event scheduled.
+func (m *answerMemory) schedule(key, event string, ds []delayed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.byKey[key]
+	if !ok {
+		return
+	}
+	if r.event != event {
+		r.event, r.scheduled = event, nil
+	}
+	for _, d := range ds {
+		r.scheduled = append(r.scheduled, d.key)
+	}
+	m.byKey[key] = r
 }
 
 // forget drops the answer to a key that was scheduled by a call since.

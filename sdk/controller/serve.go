@@ -153,10 +153,11 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if len(p.schedule) > 0 {
-		if err := s.schedule(ctx, p.schedule); err != nil {
+	if ds := s.answers.unscheduled(key, e.attribute("id"), p.schedule); len(ds) > 0 {
+		if err := s.schedule(ctx, ds); err != nil {
 			return answer{}, err
 		}
+		s.answers.schedule(key, e.attribute("id"), ds)
 	}
 	outcomes, err := s.runAll(ctx, p.run)
 	if err != nil {
