@@ -110,9 +110,9 @@ func (a *Adapter) start(ctx context.Context) error {
 		return err
 	}
 	if a.cfg.Replication != nil {
-		return a.join(ctx, settings.Handover)
+		return a.join(ctx)
 	}
-	if err := a.open(ctx, settings.Handover); err != nil {
+	if err := a.open(ctx); err != nil {
 		return err
 	}
 	wanted, unusable := a.origin.Sources()
@@ -140,7 +140,7 @@ func (a *Adapter) follow(ctx context.Context) {
 }
 
 // open opens the data directory and recovers. Nothing is accepted or delivered yet.
-func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
+func (a *Adapter) open(ctx context.Context) error {
 	meter := a.telemetry.meter
 	latency, err := meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long a change waited to be on stable storage."),
@@ -148,7 +148,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 	if err != nil {
 		return err
 	}
-	err = a.whileInUse(ctx, handover, func() (err error) {
+	err = a.whileInUse(ctx, func() (err error) {
 		o := store.Options{
 			Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
@@ -211,9 +211,9 @@ func (a *Adapter) watching() watch.Config {
 }
 
 // join makes the adapter one of a group.
-func (a *Adapter) join(ctx context.Context, handover time.Duration) error {
+func (a *Adapter) join(ctx context.Context) error {
 	deliveries := a.deliveries()
-	err := a.whileInUse(ctx, handover, func() (err error) {
+	err := a.whileInUse(ctx, func() (err error) {
 		a.member, err = group.Open(group.Config{
 			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Migrate: a.cfg.Migrate, Log: a.cfg.Log, Meter: a.telemetry.meter,
 			Deliver: deliveries, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
@@ -242,11 +242,14 @@ func (a *Adapter) join(ctx context.Context, handover time.Duration) error {
 	return a.serve(ctx)
 }
 
+// handover is how long a start waits for the data directory: the pod of the previous adapter may use the grace period up.
+const handover = 30 * time.Second
+
 // whileInUse opens the data directory. The previous adapter may take until the end of
 // handover to stop: a pod that was deleted by force ends its deliveries while the next one
-// starts. A container that gave up would be restarted only after a back-off of ten
-// seconds and more.
-func (a *Adapter) whileInUse(ctx context.Context, handover time.Duration, open func() error) error {
+// starts. A back-up of the stopped directory may be under way. A container that gave up would
+// be restarted only after a back-off of ten seconds and more.
+func (a *Adapter) whileInUse(ctx context.Context, open func() error) error {
 	deadline := time.Now().Add(handover)
 	for waiting := false; ; waiting = true {
 		err := open()
@@ -254,7 +257,7 @@ func (a *Adapter) whileInUse(ctx context.Context, handover time.Duration, open f
 			return err
 		}
 		if !waiting {
-			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the previous adapter", "dir", a.cfg.DataDir, "most", handover)
+			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the process that has it, the previous adapter or a back-up", "dir", a.cfg.DataDir, "most", handover)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):

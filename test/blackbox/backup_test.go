@@ -1,8 +1,10 @@
 package blackbox
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -263,4 +265,45 @@ func cutOffRestores(t *testing.T, dir, sources, copied string, whole []byte) {
 		t.Errorf("the restore after kill -9: %d %s", code, out)
 	}
 	harness.Start(t, harness.Flags(sources, restored)...)
+}
+
+// An adapter that starts while a back-up of the stopped directory is under way waits for its end. It ended at once.
+func TestBackup_HoldsUpAStart(t *testing.T) {
+	t.Parallel()
+	data, file := t.TempDir(), filepath.Join(t.TempDir(), "sources.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: a, namespace: b}\nspec: {sink: {uri: \"http://127.0.0.1:1\"}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Create(filepath.Join(data, "LOCK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.FcntlFlock(lock.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK}); err != nil {
+		t.Fatal(err)
+	}
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	cmd := exec.CommandContext(t.Context(), harness.Binary(), harness.Flags(file, data)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := errors.Join(cmd.Start(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var waited, ready bool
+	lines := bufio.NewScanner(in)
+	for !ready && lines.Scan() {
+		if strings.Contains(lines.Text(), "the data directory is in use: waiting") {
+			waited = true
+			lock.Close()
+		}
+		ready = strings.HasPrefix(lines.Text(), "ready:")
+	}
+	if !waited || !ready {
+		t.Errorf("it waited: %v; it is ready: %v: %s", waited, ready, lines.Text())
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }

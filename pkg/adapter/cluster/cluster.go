@@ -46,10 +46,6 @@ type Config struct {
 	Replicated bool
 }
 
-// handover is how long an adapter waits for the end of the previous one: its pod
-// may use the grace period up.
-const handover = 30 * time.Second
-
 // Cluster is the connection to a cluster, and the [sources.Origin] of its adapter.
 type Cluster struct {
 	cfg  Config

@@ -73,7 +73,7 @@ func newConfigs(store cache.Store, level *slog.LevelVar, log *slog.Logger) *conf
 	noCeilings, _ := ceilings.Parse(nil)
 	c.ceilingsNow.Store(noCeilings)
 	defaults := observability.DefaultConfig()
-	c.atStart = sources.Settings{Metrics: defaults.Metrics, Tracing: defaults.Tracing, Handover: handover}
+	c.atStart = sources.Settings{Metrics: defaults.Metrics, Tracing: defaults.Tracing}
 	return c
 }
 

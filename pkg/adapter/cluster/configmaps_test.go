@@ -139,7 +139,7 @@ func TestObservability_IsReadAtTheStart(t *testing.T) {
 func TestObservability_HasKnativesDefaults(t *testing.T) {
 	t.Parallel()
 	usual := observability.DefaultConfig()
-	want := sources.Settings{Metrics: usual.Metrics, Tracing: usual.Tracing, Handover: handover}
+	want := sources.Settings{Metrics: usual.Metrics, Tracing: usual.Tracing}
 	inCluster(t, func(r *env) {
 		expect(t, "settings", want, r.connect().configs.settings())
 	})

@@ -60,9 +60,6 @@ type Settings struct {
 	Tracing observability.TracingConfig
 	// Profiling serves profiles on the admin address.
 	Profiling bool
-	// Handover is how long to wait for the data directory while the previous
-	// adapter still uses it.
-	Handover time.Duration
 }
 
 // Registry is the set of sources that the adapter serves. Calls for different
