@@ -17,6 +17,7 @@ const clockPath = "/-/clock"
 
 const (
 	clockEvery = time.Second
+	clockSoon  = 100 * time.Millisecond // until this member may claim
 	clockTime  = 500 * time.Millisecond
 )
 
@@ -38,8 +39,6 @@ func (m *Member) answerClock(w http.ResponseWriter) {
 func (m *Member) compareClocks(ctx context.Context) {
 	var resigning sync.WaitGroup
 	defer resigning.Wait()
-	tick := time.NewTicker(clockEvery)
-	defer tick.Stop()
 	for was := false; ; {
 		for _, name := range m.cfg.others() {
 			if o, says, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
@@ -56,10 +55,14 @@ func (m *Member) compareClocks(ctx context.Context) {
 			}
 		}
 		resigning.Go(m.resign)
+		wait := clockEvery
+		if !m.clocks.Agrees() {
+			wait = clockSoon
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }

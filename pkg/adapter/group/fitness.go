@@ -112,7 +112,7 @@ func answerOf(h http.Header) answer {
 // receives from the owner, and what its own last tenure began has ended.
 func (m *Member) fit() fitness {
 	switch view := m.view.get(); {
-	case view.Damaged() || !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.ExceedsLimit() || view.LowOnSpace():
+	case view.Damaged() || !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || !m.clocks.Agrees() || view.LowOnSpace():
 		return unfit
 	case view.HasAmpleSpace():
 		return ample
@@ -124,7 +124,7 @@ func (m *Member) fit() fitness {
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
 	view := m.view.get()
-	return m.clocks.ExceedsLimit() || view.Damaged() || view.LowOnSpace() && m.others.anyFit(ample)
+	return !m.clocks.Agrees() || view.Damaged() || view.LowOnSpace() && m.others.anyFit(ample)
 }
 
 // mustYield reports that this member's view is damaged, and another member can own the shard: what this one answers may

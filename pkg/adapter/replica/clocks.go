@@ -72,6 +72,33 @@ func (c *Clocks) IsAhead() bool {
 	return off && ahead > 0
 }
 
+// Agrees reports that this member's clock does not exceed the limit, or that it and the clocks of those others that answer
+// are a majority without a second between them: as long as one clock is wrong, they are right. Before the first answer none
+// is.
+func (c *Clocks) Agrees() bool {
+	offsets := c.Offsets()
+	if len(offsets) >= c.others {
+		return !c.ExceedsLimit()
+	}
+	agree := 0
+	for _, o := range offsets {
+		if o.By.Abs()-o.Error < mostApart {
+			agree++
+		}
+	}
+	return 2*agree >= c.others
+}
+
+// isAheadOfAny reports that this member's clock is ahead of another one's by more than an owner holds it back.
+func (c *Clocks) isAheadOfAny() bool {
+	for _, o := range c.Offsets() {
+		if -o.By-o.Error >= mostApart {
+			return true
+		}
+	}
+	return false
+}
+
 // wrong returns how far this member's clock is ahead of the median of all.
 func (c *Clocks) wrong() (ahead time.Duration, off bool) {
 	offsets := c.Offsets()

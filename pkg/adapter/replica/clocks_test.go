@@ -30,9 +30,12 @@ func TestClocks_Off(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := replica.NewClocks("a", 2)
+			if c.Agrees() {
+				t.Error("without an answer it is not known whether the clock is right")
+			}
 			c.Record("b", replica.Offset{By: test.b, Error: 10 * time.Millisecond})
-			if c.ExceedsLimit() {
-				t.Error("of two clocks either may be wrong")
+			if c.ExceedsLimit() || c.Agrees() != (test.b.Abs() < time.Second) {
+				t.Errorf("of two clocks either may be wrong; %s apart: agrees: %v", test.b, c.Agrees())
 			}
 			c.Record("c", replica.Offset{By: test.c, Error: 10 * time.Millisecond})
 			if off, fast := c.ExceedsLimit(), c.IsAhead(); off != test.off || fast != test.fast {
@@ -42,6 +45,54 @@ func TestClocks_Off(t *testing.T) {
 			if c.ExceedsLimit() || len(c.Offsets()) != 0 {
 				t.Error("an old measurement counts")
 			}
+		})
+	}
+}
+
+// A new group, or a restored one, delivered all keys early by minutes where a member whose clock is ahead had claimed before
+// it had measured the others. The one behind claims where the third does not answer, since nothing is early then. Where
+// no other member answers, a member claims at last.
+func TestClocks_FirstStartIsNotEarly(t *testing.T) {
+	t.Parallel()
+	for answered := range 3 { // others that a has measured when it starts
+		synctest.Test(t, func(t *testing.T) {
+			log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{})
+			ctx, cancel := context.WithCancel(context.Background())
+			began, owner := time.Now(), make(chan string, 2)
+			var running sync.WaitGroup
+			start := func(name string, offsets ...time.Duration) {
+				clocks := replica.NewClocks(name, 2)
+				for i, by := range offsets {
+					clocks.Record([]string{"x", "y"}[i], replica.Offset{By: by, Error: 10 * time.Millisecond})
+				}
+				g := replica.New(replica.Config{
+					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: undamaged(), Silence: silence, Clocks: clocks,
+					Own: func(ctx context.Context, _ *replica.Tenure) {
+						owner <- name
+						<-ctx.Done()
+					},
+				})
+				running.Go(func() {
+					if err := g.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			start("a", []time.Duration{-10 * time.Minute, -10 * time.Minute}[:answered]...)
+			time.Sleep(4 * silence)
+			switch answered {
+			case 0: // the others never start
+			case 1:
+				start("b", 10*time.Minute)
+			default:
+				start("b", 10*time.Minute, 10*time.Millisecond)
+			}
+			first, after := <-owner, time.Since(began)
+			if (first == "a") != (answered == 0) || after < 4*silence || after > 10*silence {
+				t.Errorf("with %d measured %s claims it after %s", answered, first, after)
+			}
+			cancel()
+			running.Wait()
 		})
 	}
 }
@@ -57,8 +108,8 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 			var running sync.WaitGroup
 			for i, name := range []string{"a", "b"}[:1+others] {
 				clocks := replica.NewClocks(name, 2)
-				for _, other := range []string{"x", "y"}[:2*(1-i)] { // a's is wrong
-					clocks.Record(other, replica.Offset{By: time.Second})
+				for _, other := range []string{"x", "y"} { // a's is wrong
+					clocks.Record(other, replica.Offset{By: time.Duration(1-i) * time.Second})
 				}
 				g := replica.New(replica.Config{
 					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,

@@ -35,10 +35,10 @@ type Config struct {
 	Clock func() time.Duration
 	// Wall is the wall clock, default time.Now.
 	Wall func() time.Time
-	// Clocks is what this member knows of the other members' wall clocks, default nothing.
+	// Clocks is what this member knows of the other members' wall clocks, default nothing: they count as right.
 	Clocks *Clocks
 	// Unfit reports that this member should not own the shard while another one can: it claims
-	// only after a long silence. Default: its wall clock is wrong, by Clocks.
+	// only after a long silence. Default: its wall clock is wrong, or not known to be right, by Clocks.
 	Unfit func() bool
 	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
 	GiveUp time.Duration
@@ -139,10 +139,10 @@ func New(cfg Config) *Group {
 		cfg.Wall = time.Now
 	}
 	if cfg.Clocks == nil {
-		cfg.Clocks = NewClocks(cfg.Member, len(cfg.Members)-1)
+		cfg.Clocks = NewClocks(cfg.Member, 0)
 	}
 	if cfg.Unfit == nil {
-		cfg.Unfit = cfg.Clocks.ExceedsLimit
+		cfg.Unfit = func() bool { return !cfg.Clocks.Agrees() }
 	}
 	if cfg.Damaged == nil {
 		cfg.Damaged = func() bool { return false }
@@ -493,7 +493,13 @@ func (g *Group) mayClaim() bool {
 	if !released && silent < g.cfg.Silence {
 		return false
 	}
-	return silent >= unfitShare*g.cfg.Silence || !g.cfg.Unfit()
+	switch {
+	case !g.cfg.Unfit():
+		return true
+	case g.cfg.Clocks.isAheadOfAny(): // of two clocks the one behind makes nothing early
+		return silent >= 2*unfitShare*g.cfg.Silence
+	}
+	return silent >= unfitShare*g.cfg.Silence
 }
 
 func (g *Group) claim(ctx context.Context) (int64, error) {

@@ -249,7 +249,10 @@ func (w *world) ended() bool {
 // measure lets one member look at the clock of another one.
 func (w *world) measure(r *rand.Rand) {
 	i, n := r.IntN(len(w.members)), len(w.members)
-	m, o := w.members[i], w.members[(i+1+r.IntN(n-1))%n]
+	w.measureOf(r, w.members[i], w.members[(i+1+r.IntN(n-1))%n])
+}
+
+func (w *world) measureOf(r *rand.Rand, m, o *member) {
 	wrong := time.Duration(r.IntN(20)-10) * time.Millisecond
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,9 +375,7 @@ func simulate(t *testing.T, seed uint64, faults replicatest.Faults, testFaults f
 			}}
 			w.members = append(w.members, m)
 		}
-		for _, m := range w.members {
-			w.start(m)
-		}
+		w.firstStart(r)
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 			for range r.IntN(3 * len(w.members)) {
 				w.measure(r)
@@ -388,10 +389,51 @@ func simulate(t *testing.T, seed uint64, faults replicatest.Faults, testFaults f
 	return problems, what
 }
 
+// firstStart starts all members of a group that begins with a back-up. A clock is wrong by minutes, and is corrected
+// before the faults begin.
+func (w *world) firstStart(r *rand.Rand) {
+	for delay := range 60 {
+		delay := time.Duration(delay) * time.Second
+		w.promises = append(w.promises, promise{made: w.begun.Add(-time.Second), delay: delay, due: w.begun.Add(delay)}) // clocks differ by a second
+	}
+	wrong := w.members[r.IntN(len(w.members))]
+	right := wrong.offset
+	wrong.offset += time.Duration(r.IntN(20)-10) * time.Minute
+	for _, i := range r.Perm(len(w.members)) {
+		w.pass(time.Duration(r.IntN(300)) * time.Millisecond)
+		w.start(w.members[i])
+	}
+	for range 5 {
+		w.pass(time.Duration(r.IntN(400)) * time.Millisecond)
+		for _, m := range w.members {
+			for _, o := range w.members {
+				if o != m && r.IntN(4) > 0 {
+					w.measureOf(r, m, o)
+				}
+			}
+		}
+	}
+	w.pass(time.Second)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end(wrong, wrong.group, time.Second) // what it has read by its clock before counts no more
+	wrong.offset = right
+	for _, m := range w.members {
+		if m != wrong {
+			m.clocks.Record(wrong.name, replica.Offset{By: right - m.offset, Error: 10 * time.Millisecond})
+		}
+	}
+}
+
 // settle ends the faults, and looks at what is left.
 func (w *world) settle() {
 	w.log.SetFaults(replicatest.Faults{})
 	w.pass(10 * time.Second) // then no member knows that its clock is off
+	for i, m := range w.members {
+		for next := range len(w.members) / 2 { // of so many it knows that its clock is right
+			w.measureOf(rand.New(rand.NewPCG(0, 0)), m, w.members[(i+1+next)%len(w.members)])
+		}
+	}
 	before := w.owners()
 	for _, m := range before {
 		m.group.HandOver()
@@ -499,6 +541,7 @@ func TestGroup_SabotageIsFound(t *testing.T) {
 		"a lease beyond the release":    {rough, (*replica.Config).BreakRelease},
 		"a claim that ignores the head": {lenient, nil},
 		"a clock that is not held back": {rough, (*replica.Config).BreakClock},
+		"a claim by an unknown clock":   {rough, func(c *replica.Config) { c.Unfit = c.Clocks.ExceedsLimit }},
 		"parts of two owners' batches":  {rough, (*replica.Config).BreakParts},
 		"a trim before a flush":         {rough, (*replica.Config).BreakMark},
 		"a flush without an fsync":      {rough, func(c *replica.Config) { c.View = forgetful{c.View.(*view)} }},
