@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,6 +107,13 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 	}
 	stop := g.write()
 	g.pass(time.Second)
+	for i, a := range g.members { // a standby forwards with its certificate
+		for _, path := range []string{"/-/view?above=0", "/%2D/view?above=0"} {
+			if r, err := harness.Do(t.Context(), http.MethodGet, a.URL+path, ""); err != nil || r.Status == http.StatusOK {
+				t.Errorf("a caller reads the view of the owner through %s: %v", name(i), err)
+			}
+		}
+	}
 
 	renewed, both := membersFiles(old, 3), slices.Concat(old.PEM(), other.PEM())
 	mount(t, dir, trusting(renewed, both))
