@@ -29,7 +29,7 @@
 // a run, and after that runs with a back-off.
 // But an object that predicates would keep out of an operator that starts, such as an
 // object of another class, is not run, and neither maxInterval nor a timer that this process
-// does not know brings it back.
+// does not know brings it back. With a client the source is asked for the timer.
 //
 // Several controllers For one kind share the key of an object. Each has its own timer and
 // its own back-off, which are in the event that comes back. Without any timer one failure

@@ -207,6 +207,9 @@ func (is *plan) drop() bool {
 	return dropped
 }
 
+// dropped reports whether the key is given up for good.
+func (is *plan) dropped() bool { return len(is.decided) == 1 && is.decided[0].queue == nil }
+
 // empty reports whether nothing is planned.
 func (is *plan) empty() bool {
 	return len(is.run)+len(is.check)+len(is.decided)+len(is.schedule)+len(is.survivors) == 0

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/reschedule-dev/reschedule/sdk"
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
@@ -214,6 +215,11 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	}
 	o.gone = f.verb == deleted
 	p = s.planner().change(o)
+	if p.dropped() && len(p.outside) == 0 && !o.unknown && s.client != nil && !o.known {
+		if p.decided, err = s.replaced(ctx, o.key); err != nil {
+			return p, nil, err
+		}
+	}
 	for _, t := range p.check {
 		passes, err := s.check(ctx, t)
 		if err != nil {
@@ -228,6 +234,24 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 		}
 	}
 	return p, f, nil
+}
+
+// replaced are the targets of a key with the timer whose place the event took that is being
+// delivered. Without one the key ends. The source knows the timer, though this process does not.
+func (s *server) replaced(ctx context.Context, key string) (ds []decision, err error) {
+	is, err := s.client.Get(ctx, key)
+	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
+		return nil, fmt.Errorf("reading what waited under the key: %w", err)
+	}
+	if err != nil || !is.PreviousDueAt.After(time.Now()) {
+		return []decision{{outcome: outcome{gone: true}}}, nil
+	}
+	for _, t := range s.planner().ofKey(key, &plan{}) {
+		if t.key == key {
+			ds = append(ds, decision{t, outcome{after: max(time.Until(is.PreviousDueAt), time.Millisecond)}})
+		}
+	}
+	return ds, nil
 }
 
 // catchUp lets a cache catch up with the objects of runs, and with the object whose change

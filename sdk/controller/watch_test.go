@@ -394,6 +394,52 @@ func TestAdapter_OwnedChangeIsNotMerged(t *testing.T) {
 	w.settled("a", 2, false)
 }
 
+// TestAdapter_NewProcessKeepsAnOldTimer takes the class from an object that has a
+// timer, in a process that does not know of it, and that has a client. An object that never had
+// the class is not brought back.
+func TestAdapter_NewProcessKeepsAnOldTimer(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("{sink: {uri: \"http://%s\"}, maxInterval: 10h}", l.Addr())})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watchedConfigs{&diary{next: map[string][]step{"a": {after(time.Hour)}}}, t, c, nil}
+	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+		w.objects = mgr.GetClient()
+		ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["class"] == "ours" })
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}, builder.WithPredicates(ours, predicate.GenerationChangedPredicate{})).
+			Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) { return w.result(r) }))
+	}, WithListener(l), WithClient(c))
+	a, b := configMap("a", 1), configMap("b", 1)
+	a.Labels = map[string]string{"class": "ours"}
+	for _, o := range []client.Object{a, b} {
+		if err := w.objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		w.object(added, o.GetName(), "1")
+	}
+	w.settled("a", 1, false)
+	before, err := c.Get(t.Context(), "ConfigMap/ns/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.manager.server.answers.forget("ConfigMap/ns/a") // as in another process
+	op.manager.server.answers.forget("ConfigMap/ns/b")
+	a.Labels = nil
+	if err := w.objects.Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	w.object(updated, "a", "1")
+	w.object(updated, "b", "1")
+	w.settled("b", 0, true)
+	eventually(t, "the timer again", func() (bool, string) {
+		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
+		return err == nil && s.State == sdk.Waiting && s.Revision > before.Revision && s.DueAt.Sub(before.DueAt).Abs() < time.Minute && len(w.runs("a")) == 1, fmt.Sprint(s, err)
+	})
+}
+
 // TestAdapter_BurstOfWatchedChanges runs each object once after its last change, at least.
 func TestAdapter_BurstOfWatchedChanges(t *testing.T) {
 	t.Parallel()
