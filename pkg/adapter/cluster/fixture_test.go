@@ -116,6 +116,8 @@ func (*coreFake) IsWatchListSemanticsUnSupported() bool { return true }
 
 // env is a cluster of fakes.
 type env struct {
+	patching func(context.Context, cache.ObjectName) error // nil: none
+
 	t        *testing.T
 	kube     *coreFake
 	sources  *fake.Clientset
@@ -168,6 +170,11 @@ func (r *env) clients() kube.Clients {
 		ConfigMaps:   listing(r.kube, configs.List, configs.Watch),
 		RequestToken: requestTokens(r.kube),
 		PatchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {
+			if r.patching != nil { // not a reactor, which holds a lock
+				if err := r.patching(ctx, source); err != nil {
+					return err
+				}
+			}
 			_, err := sources.RescheduleSources(source.Namespace).Patch(ctx, source.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			return err
 		},

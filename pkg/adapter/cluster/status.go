@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,6 +34,9 @@ const (
 	statusRound = statusInterval + time.Second
 	// statusPhases spread the objects over that time.
 	statusPhases = 30
+	// slowRefusal is how long a patch that fails may take, as behind a webhook that hangs. After it the reports
+	// of its namespace pause: each would make all others wait.
+	slowRefusal, hungPause = kube.CallTimeout / 2, 2 * time.Minute
 )
 
 // reporter writes the counts of sources into their status, round by round. In a
@@ -47,11 +51,15 @@ type reporter struct {
 	sent    map[types.UID]time.Time // when an object was reported last, while that is recent
 
 	changedWatches workqueue.TypedDelayingInterface[cache.ObjectName]
+
+	mu   sync.Mutex
+	hung map[string]time.Time // by namespace: until when it pauses
 }
 
 func newReporter(lister listers.RescheduleSourceLister, refusal func(types.UID) string, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
 		lister: lister, refusal: refusal, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		hung:           map[string]time.Time{},
 		changedWatches: newNames(),
 		limit:          flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
@@ -93,7 +101,7 @@ func (r *reporter) round(ctx context.Context, registry sources.Registry, start t
 			err := r.report(ctx, registry, name)
 			switch {
 			case err == nil:
-			case errors.As(err, new(apierrors.APIStatus)):
+			case errors.As(err, new(apierrors.APIStatus)), r.pauses(name.Namespace):
 				problems = append(problems, err)
 			default:
 				return err // the API server does not answer: the rest of the round would fail too
@@ -118,20 +126,44 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return r.reportPromptly(ctx, registry, name)
 	}
 	refused := r.refusal(o.UID)
-	if isReported(&o.Status, &counts, watch, watched) && o.Status.Refused == refused || time.Since(r.sent[o.UID]) < statusInterval {
+	if isReported(&o.Status, &counts, watch, watched) && o.Status.Refused == refused || time.Since(r.sent[o.UID]) < statusInterval || r.pauses(name.Namespace) {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
 		return err
 	}
 	r.sent[o.UID] = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
-	defer cancel()
-	err = r.patch(ctx, name, statusPatch(&counts, promptPatchOf(&o.Status, watch, watched, refused)))
+	err = r.write(ctx, name, statusPatch(&counts, promptPatchOf(&o.Status, watch, watched, refused)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
 	return nil
+}
+
+// write patches the object, and makes its namespace pause if that hangs.
+func (r *reporter) write(ctx context.Context, name cache.ObjectName, patch []byte) error {
+	limited, cancel := context.WithTimeout(ctx, kube.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	err := r.patch(limited, name, patch)
+	if now := time.Now(); err != nil && ctx.Err() == nil && now.Sub(began) >= slowRefusal {
+		r.mu.Lock()
+		r.hung[name.Namespace] = now.Add(hungPause)
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// pauses reports that the patches of a namespace hang. The next round after the pause reports it.
+func (r *reporter) pauses(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until, ok := r.hung[namespace]
+	if ok && !time.Now().Before(until) {
+		delete(r.hung, namespace)
+		return false
+	}
+	return ok
 }
 
 // isReported reports whether a status has these counts and this watch.

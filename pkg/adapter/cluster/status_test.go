@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,8 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
@@ -231,4 +235,46 @@ func TestReporter_ObjectRefuses(t *testing.T) {
 		expect(t, "patches", 3, len(r.patches()))
 		expect(t, "lines", 1, r.log.count("and 1 more"))
 	}, object("a"), object("b"), object("c"))
+}
+
+// The patches of one namespace hang in a webhook. The first of them ended the round, each time, and a change of a
+// watch waited for all of them.
+func TestStatus_NamespaceThatHangs(t *testing.T) {
+	t.Parallel()
+	var all []runtime.Object
+	for i := range 20 {
+		all = append(all, object(fmt.Sprint("good-", i)), object(fmt.Sprint("hung-", i), func(o *v1alpha1.RescheduleSource) { o.Namespace = "hung" }))
+	}
+	inCluster(t, func(r *env) {
+		for _, o := range all {
+			uid := string(o.(*v1alpha1.RescheduleSource).UID)
+			r.registry.count(uid, 1, time.Time{})
+			r.registry.watches(uid, schedule.WatchStatus{Generation: 1, Status: schedule.WatchTrue})
+		}
+		var hangs atomic.Bool
+		hangs.Store(true)
+		r.patching = func(ctx context.Context, source cache.ObjectName) error {
+			if source.Namespace == "hung" && hangs.Load() {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		r.run()
+		for _, o := range all {
+			r.cluster.WatchChanged(&schedule.Spec{Namespace: o.(*v1alpha1.RescheduleSource).Namespace, Name: o.(*v1alpha1.RescheduleSource).Name})
+		}
+		pass(2*statusInterval + kube.CallTimeout)
+		good := map[string]bool{}
+		for _, p := range r.patches() {
+			if name, patch, _ := strings.Cut(p, " "); strings.Contains(patch, `"pending":1`) {
+				good[name] = true
+			}
+		}
+		expect(t, "sources of the other namespace", 20, len(good))
+		hangs.Store(false)
+		r.sources.ClearActions()
+		pass(hungPause + 2*statusInterval)
+		expect(t, "patches once it hangs no more", 20, len(r.patches()))
+	}, all...)
 }

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -55,19 +54,17 @@ func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry
 	if group, err := groupOf(&o.Status); err == nil && registry.Serves(group) {
 		refused = r.refusal(o.UID)
 	}
-	if equality.Semantic.DeepEqual(o.Status.Watch, watch) && o.Status.Refused == refused {
+	if equality.Semantic.DeepEqual(o.Status.Watch, watch) && o.Status.Refused == refused || r.pauses(name.Namespace) {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
-	defer cancel()
 	var patch struct {
 		Status promptPatch `json:"status"`
 	}
 	patch.Status = promptPatchOf(&o.Status, watch, watched, refused)
-	err = r.patch(ctx, name, marshal(patch))
+	err = r.write(ctx, name, marshal(patch))
 	if apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
 		return nil
 	}
