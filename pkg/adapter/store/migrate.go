@@ -189,10 +189,15 @@ func (db *DB) setFormat(format int, rows map[string][]byte) error {
 	return db.usable() // the engine may have called it fatal, and gone on
 }
 
-// hasLog reports that the directory is of a member that has a part of the replicated log.
+// hasLog reports that the directory is of a member that has a part of the replicated log, or had one: a member that joins
+// anew has removed it, and the others know more.
 func hasLog(fs vfs.FS, dir string) bool {
-	_, missing := fs.Stat(fs.PathJoin(dir, LogDir, "member"))
-	return missing == nil
+	for _, name := range []string{"member", "joining", "identity"} {
+		if _, err := fs.Stat(fs.PathJoin(dir, LogDir, name)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func removeLog(o *Options) error {
