@@ -115,12 +115,12 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 	m.began = m.view.Applied()
 	if has && !joining {
-		promise, err := m.cfg.PromiseOf(m.cfg.DataDir)
-		if err != nil {
-			return false, err
+		promise, damage := m.cfg.PromiseOf(m.cfg.DataDir)
+		if damage != nil && !errors.Is(damage, replica.ErrDamaged) {
+			return false, damage
 		}
 		if promise != replica.Nothing {
-			if goesOn, err := m.goOn(ctx); err != nil || goesOn {
+			if goesOn, err := m.goOn(ctx, damage); err != nil || goesOn {
 				m.ownVote.Store(promise == replica.OwnVote)
 				return false, err
 			}
@@ -188,9 +188,10 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// goOn reports that this member goes on with its log. Of one that went back it marks that this member joins anew, before
-// the log is removed: the removal may be cut off.
-func (m *Member) goOn(ctx context.Context) (bool, error) {
+// goOn reports that this member goes on with its log. Of one that went back, or is damaged, it marks that this member
+// joins anew, before the log is removed: the removal may be cut off. A damaged log is kept until both others take part:
+// what it has may be needed.
+func (m *Member) goOn(ctx context.Context, damage error) (bool, error) {
 	id, err := m.readIdentity()
 	if err != nil {
 		return false, err
@@ -199,13 +200,30 @@ func (m *Member) goOn(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("group: the log in %s has no file identity: empty the directory of member %s, and it joins the others", m.cfg.DataDir, m.cfg.Member)
 	}
 	m.identity.Store(&id)
-	err = m.contradicts(m.askAll(ctx, contradictionTime), m.began)
-	if !errors.Is(err, replica.ErrSetBack) {
+	answers := m.askAll(ctx, contradictionTime)
+	err = m.contradicts(answers, m.began)
+	if err == nil && damage != nil {
+		if err = damage; !m.takePart(answers) {
+			return false, fmt.Errorf("group: the log in %s is damaged: while both other members run, member %s joins them anew at its next start; "+
+				"or empty the directory of member %s, and it joins the others: %w", m.cfg.DataDir, m.cfg.Member, m.cfg.Member, damage)
+		}
+	} else if !errors.Is(err, replica.ErrSetBack) {
 		return err == nil, err
 	}
 	m.cfg.Log.Warn("this member's log is removed, and it joins anew in its own place", "why", err)
 	m.identity.Store(nil)
 	return false, m.setJoining()
+}
+
+// takePart reports that both others take part in this member's group.
+func (m *Member) takePart(answers map[string]admission) bool {
+	n := 0
+	for _, a := range answers {
+		if a.Joined && a.Group == *m.identity.Load() {
+			n++
+		}
+	}
+	return n == len(m.cfg.others())
 }
 
 // askOthers returns the others' answers to a member without a log, and why others are silent. A silent member counts

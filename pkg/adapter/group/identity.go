@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,12 +32,25 @@ func (m *Member) readIdentity() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("group: data directory: %w", err)
 	}
-	id, name, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	id, rest, _ := strings.Cut(string(text), "\n")
+	name, _, _ := strings.Cut(rest, "\n")
+	if identityText(id, name) != string(text) {
+		return "", fmt.Errorf("%w: empty the directory of member %s, and it joins the others", errIdentity, m.cfg.Member)
+	}
 	if name != m.cfg.Member {
 		return "", fmt.Errorf("group: %s is the directory of member %q, and this is member %s: give the directory of member %s; or an empty one, and it joins the others",
 			m.cfg.DataDir, name, m.cfg.Member, m.cfg.Member)
 	}
 	return id, nil
+}
+
+// errIdentity is the error of an identity that does not have its checksum.
+var errIdentity = errors.New("group: the file identity in the directory of the log is damaged")
+
+// identityText is what the file has: the id, the name, and a checksum.
+func identityText(id, member string) string {
+	text := id + "\n" + member + "\n"
+	return fmt.Sprintf("%s%08x\n", text, crc32.ChecksumIEEE([]byte(text)))
 }
 
 // writeIdentity puts the id into the directory: it is there, or the id before.
@@ -47,7 +61,7 @@ func (m *Member) writeIdentity(id string) error {
 	}
 	f, err := os.Create(m.logFile("identity.new"))
 	if err == nil {
-		_, err = f.WriteString(id + "\n" + m.cfg.Member + "\n")
+		_, err = f.WriteString(identityText(id, m.cfg.Member))
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err == nil {
@@ -62,6 +76,9 @@ func (m *Member) writeIdentity(id string) error {
 // propose returns the id that this member proposes.
 func (m *Member) propose() (string, error) {
 	id, err := m.readIdentity()
+	if errors.Is(err, errIdentity) { // there is no log: another one is as good
+		id, err = "", nil
+	}
 	if err != nil || id != "" {
 		return id, err
 	}

@@ -1,10 +1,12 @@
 package etcdlog_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
@@ -36,7 +38,7 @@ func TestPromise_OfALog(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		parent := filepath.Join(dir, "log", "member")
-		if err := os.MkdirAll(parent, 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(parent, "snap"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		metadata, err := (&etcdserverpb.Metadata{NodeID: own, ClusterID: 1}).Marshal()
@@ -45,6 +47,10 @@ func TestPromise_OfALog(t *testing.T) {
 		}
 		w, err := wal.Create(zap.NewNop(), filepath.Join(parent, "wal"), metadata)
 		if err != nil {
+			t.Fatal(err)
+		}
+		db, err := bbolt.Open(filepath.Join(parent, "snap", "db"), 0o600, nil)
+		if err = errors.Join(err, db.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Save(test.state, test.entries); err != nil {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -86,14 +87,15 @@ func (o *Options) url(member string) string { return o.scheme() + "://" + o.Peer
 
 // Server is the member of the group in this process.
 type Server struct {
-	etcd   *embed.Etcd
-	client *clientv3.Client
-	peers  *listener.Endpoint // for the other members
-	served chan struct{}      // peers has ended
-	ended  chan struct{}      // etcd has ended
-	level  zap.AtomicLevel    // of etcd's log
-	opts   Options
-	used   diskUse
+	etcd    *embed.Etcd
+	client  *clientv3.Client
+	peers   *listener.Endpoint // for the other members
+	served  chan struct{}      // peers has ended
+	ended   chan struct{}      // etcd has ended
+	closing atomic.Bool
+	level   zap.AtomicLevel // of etcd's log
+	opts    Options
+	used    diskUse
 }
 
 // Start starts the member. It returns at once; until a majority is there, the log
@@ -140,14 +142,21 @@ func Start(o Options) (*Server, error) {
 	purged := fileutil.PurgeFile(zap.NewNop(), filepath.Join(cfg.Dir, "member", "wal"), "wal", walFiles, purgeEvery, server.Server.StoppingNotify())
 	go func() {
 		defer func() { _ = os.RemoveAll(sockets) }() // it is empty by then, or a socket is left
+		var why error
 		select {
 		case err := <-purged:
-			o.Stopped(fmt.Errorf("etcdlog: removing old files of the log: %w", err))
+			why = fmt.Errorf("etcdlog: removing old files of the log: %w", err)
 		case err := <-server.Err():
-			o.Stopped(fmt.Errorf("etcdlog: etcd has ended: %w", err))
-		case <-server.Server.StopNotify():
-			o.Stopped(errors.New("etcdlog: etcd has ended"))
+			why = fmt.Errorf("etcdlog: etcd has ended: %w", err)
 		case <-server.Server.StoppingNotify():
+		}
+		select {
+		case <-server.Server.StoppingNotify(): // etcd says no more than this, or what ended next
+			why = fmt.Errorf("etcdlog: etcd has ended: this member was replaced, as one that lost its disk: empty the directory of member %s, and it joins the others", o.Member)
+		default:
+		}
+		if !s.closing.Load() {
+			o.Stopped(why)
 		}
 	}()
 	return s, nil
@@ -230,16 +239,16 @@ func explain(message string) error {
 		return fmt.Errorf("etcdlog: the log of this member has changes that the other members' log lacks: directories of different times are no group. "+
 			"Restore a back-up into three empty directories; or empty the directory of this member, and its changes are lost (etcd: %s)", message)
 	}
-	return fmt.Errorf("etcdlog: etcd cannot go on: %s", message)
+	return fmt.Errorf("etcdlog: etcd cannot go on; if this is so at each start, empty the directory of this member, and it joins the others: %s", message)
 }
 
 // realErrors leaves out what etcd logs as an error and is none.
 type realErrors struct{ zapcore.Core }
 
 // harmless are these messages. The first one is of a first start, before a new member has stored its first
-// term; etcd tries again some seconds later. The other one is of a member that has not caught up, whose
-// promotion is tried again until it has.
-var harmless = []string{"failed to update storage version", "rejecting promote learner: learner is not ready"}
+// term; etcd tries again some seconds later. The next one is of a member that has not caught up, whose
+// promotion is tried again until it has. The last one follows the end of etcd, which Stopped is called for.
+var harmless = []string{"failed to update storage version", "rejecting promote learner: learner is not ready", "setting up serving from embedded etcd failed."}
 
 // With implements zapcore.Core.
 func (c realErrors) With(fields []zapcore.Field) zapcore.Core {
@@ -327,14 +336,24 @@ func bindable(address string) (string, error) {
 // member leads.
 const begun = 3
 
-// PromiseOf returns what the member in the directory may have promised to other members.
+// PromiseOf returns what the member in the directory may have promised to other members. Of a log that is damaged, the
+// error is [replica.ErrDamaged].
 func PromiseOf(dataDir string) (replica.Promise, error) {
 	dir := filepath.Join(dataDir, "log", "member", "wal")
 	if !wal.Exist(dir) {
 		return replica.Nothing, nil
 	}
+	promise, err := promiseIn(dir)
+	if promise == replica.Nothing && err == nil {
+		return promise, nil
+	}
+	return promise, errors.Join(err, check(dataDir))
+}
+
+// promiseIn is PromiseOf of the write-ahead log.
+func promiseIn(dir string) (replica.Promise, error) {
 	state, err := wal.Verify(nil, dir, walpb.Snapshot{})
-	if err != nil { // its beginning is gone, so it is old; etcd says what is wrong with it
+	if err != nil { // its beginning is gone, so it is old; check finds damage
 		return replica.More, nil //nolint:nilerr // see above
 	}
 	switch {
@@ -433,6 +452,7 @@ var errNoFollower = errors.New("etcdlog: no member took it over in the time of a
 // effect any more. One such thing is a leader's question for a follower's version, of 6 s for
 // each follower, which nothing cuts off.
 func (s *Server) Close() {
+	s.closing.Store(true)
 	_ = s.client.Close()
 	s.StepDown()
 	s.level.SetLevel(zap.FatalLevel) // it calls it an error that its listeners are closed
