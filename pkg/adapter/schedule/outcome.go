@@ -28,6 +28,7 @@ type Outcome struct {
 	Failure    Failure // with Failed and Rejected
 	Status     int     // of the answer; 0 when there was none
 	TimedOut   bool    // delivery.timeout ended the attempt; only with Failed
+	Unsent     bool    // the sink is not to blame, it was not called: no try is counted; only with Failed
 }
 
 // RescheduleAfter says when the key is due next, as the header Reschedule-After does.
@@ -196,6 +197,9 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 // fail returns the effect of a failure. waiting is the entry that was accepted during
 // the delivery, or nil.
 func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
+	if o.Unsent {
+		return f.unsent(in, waiting, o)
+	}
 	tries := increment(f.Entry.Tries)
 	if o.Kind == Rejected || in.Source.Delivery.exhausted(tries) {
 		return f.giveUp(in, waiting, o)
@@ -220,6 +224,32 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		n.DueAt, n.RetryAt = f.Entry.DueAt, at
 	}
 	return Step{Next: n, Changed: true, Disposition: Retrying}
+}
+
+// An occurrence that cannot be sent is tried again after as long as it is late, within these bounds.
+const unsentLeast, unsentMost = 5 * time.Second, time.Minute
+
+// unsent returns the effect of an attempt that did not reach the sink for no fault of the sink's: no try is counted.
+func (f *Flight) unsent(in Inputs, waiting *Entry, o Outcome) Step {
+	switch {
+	case f.Superseded:
+		return Step{Next: waiting, Disposition: Superseding}
+	case waiting == nil && f.Entry.Expired(in.Now):
+		return Step{Changed: true, Disposition: Expired}
+	}
+	at := in.after(min(max(in.Now.Sub(f.Entry.DueAt), unsentLeast), unsentMost))
+	n := *f.Entry
+	if waiting != nil {
+		n = *waiting
+		n.UnfinishedAt = time.Time{}
+	}
+	switch {
+	case waiting == nil:
+		n.RetryAt, n.LastFailure = at, &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
+	case at.Before(n.At()): // an event never postpones
+		n.DueAt, n.RetryAt = f.Entry.DueAt, at
+	}
+	return Step{Next: &n, Changed: true, Disposition: Retrying}
 }
 
 // failed is the key's entry, one failed run later. An event that waits keeps its distance

@@ -67,6 +67,11 @@ type unsendableError struct{ reason string }
 
 func (e *unsendableError) Error() string { return "sink: the event cannot be sent: " + e.reason }
 
+// tokenError is the error of a token that could not be had, which is no fault of the sink's.
+type tokenError struct{ error }
+
+func (e *tokenError) Unwrap() error { return e.error }
+
 // message is a request but for what its route decides.
 type message struct {
 	source *schedule.Spec
@@ -107,7 +112,7 @@ func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *sc
 	if s.cfg.Token != nil && target.Audience != "" && src.ServiceAccount != "" {
 		token, err := s.cfg.Token(ctx, src, target)
 		if err != nil {
-			return fmt.Errorf("sink: token for audience %q: %w", target.Audience, err)
+			return &tokenError{fmt.Errorf("sink: token for audience %q: %w", target.Audience, err)}
 		}
 		h["Authorization"] = []string{"Bearer " + token}
 	} else if r.authorization != nil {

@@ -313,6 +313,20 @@ func TestTrust_CertificatesOfATarget(t *testing.T) {
 	}
 }
 
+// Without a token nothing is sent, and the sink is not to blame.
+func TestToken_NoneIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	s, _ := newSender(t, func(c *Config) {
+		c.Token = func(context.Context, *schedule.Spec, schedule.Target) (string, error) {
+			return "", errors.New("the API server is away")
+		}
+	})
+	o := send(t, s, attempt("http://127.0.0.1:1", func(a *schedule.Attempt) { a.Source.ServiceAccount, a.Target.Audience = "account", "sink" }))
+	if o.Kind != schedule.Failed || !o.Unsent || !strings.Contains(string(o.Failure.Data), "the API server is away") {
+		t.Errorf("%+v", o)
+	}
+}
+
 // The token goes to targets with an audience.
 func TestToken_OnlyWithAnAudience(t *testing.T) {
 	t.Parallel()

@@ -169,7 +169,9 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLim
 		if _, ok := errors.AsType[*unsendableError](err); ok {
 			return schedule.Outcome{Kind: schedule.Rejected, Failure: r.failure(0, []byte(err.Error()))}
 		}
-		return failed(a, err)
+		o := failed(a, err)
+		_, o.Unsent = errors.AsType[*tokenError](err)
+		return o
 	}
 	resp, err := transport.roundTrip(ctx, r, m, a.Begin)
 	if errors.Is(err, errCalledOff) {

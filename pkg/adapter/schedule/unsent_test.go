@@ -1,0 +1,37 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+)
+
+// The API server was away and gave no token. Each try counted as a failed one, and the event of a sink that was well
+// was given up.
+func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
+	retries := 2
+	src := &Spec{Delivery: Delivery{Retry: &retries}}
+	e := flyingKey // has failed twice
+	f := Flight{Entry: &e, Own: true}
+	s := f.Finish(inputs(src), &e, Outcome{Kind: Failed, Unsent: true, Failure: Failure{Data: []byte("no token")}})
+	n := s.Next
+	if s.Disposition != Retrying || n == nil || s.Dead != nil {
+		t.Fatalf("%+v", s)
+	}
+	if wait := n.RetryAt.Sub(t0); n.Tries != e.Tries || n.Attempt != e.Attempt || wait < unsentLeast || wait > unsentMost || string(n.LastFailure.Data) != "no token" {
+		t.Errorf("%+v", n)
+	}
+	// An event that came meanwhile does not postpone it, and a newer request takes its place.
+	f = Flight{Entry: &e}
+	if n := f.Finish(inputs(src), &newerEvent, Outcome{Kind: Failed, Unsent: true}).Next; n.At().After(t0.Add(unsentMost)) || n.Attempt != newerEvent.Attempt || n.Tries != newerEvent.Tries {
+		t.Errorf("%+v", n)
+	}
+	f = Flight{Entry: &e, Superseded: true, OwnCounter: true}
+	if s := f.Finish(inputs(src), &newerPut, Outcome{Kind: Failed, Unsent: true}); s.Changed || s.Next != &newerPut {
+		t.Errorf("%+v", s)
+	}
+	e.ExpiresAt = t0.Add(-time.Second)
+	f = Flight{Entry: &e, Own: true}
+	if s := f.Finish(inputs(src), &e, Outcome{Kind: Failed, Unsent: true}); s.Next != nil || s.Disposition != Expired {
+		t.Errorf("%+v", s)
+	}
+}
