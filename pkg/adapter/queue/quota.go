@@ -79,7 +79,7 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Spec
 		more.keys = 1
 	}
 	if more == (reservation{}) {
-		return s.checkSpace(0, 0)
+		return s.checkSpace(0, s.tenant.bytes.Load())
 	}
 	t := s.tenant
 	t.reserving.Lock()

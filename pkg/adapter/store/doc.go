@@ -169,7 +169,7 @@
 // quarter SpaceForOutcomes is false. An outcome writes some hundred bytes. When an eighth of
 // the reserve is left, the ballast is removed, a file that takes up space which nothing else
 // may use: a flush and a compaction take space before they free any. While space is scarce
-// (less than an eighth of the disk beyond the reserve, at most 1 GiB) memtables are flushed
+// (less than an eighth of the disk beyond the reserve, 64 MiB to 1 GiB) memtables are flushed
 // after removals, until the engine compacts; below the reserve one compaction runs at a time,
 // and none beside a flush. While space is scarce a namespace may hold only as much as is still
 // free, so that one that has filled the disk leaves a part to the others. If other

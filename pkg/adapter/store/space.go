@@ -15,8 +15,12 @@ import (
 // accepted too late waits for space. Asking costs some microseconds.
 const spaceEvery = 10 * time.Millisecond
 
-// maxScarce bounds the space that the second rule gives out.
-const maxScarce = 1 << 30
+// The bounds of the space that the second rule gives out. Replaced events are garbage until compactions reach them: a
+// namespace that filled a disk of 256 MB with events of 128 KiB, and replaced them, took 50 MB more.
+const (
+	minScarce = 64 << 20 // at most a quarter of the disk
+	maxScarce = 1 << 30
+)
 
 // smallShare is the share of the reserve up to which a namespace is small.
 const smallShare = 64
@@ -24,7 +28,7 @@ const smallShare = 64
 // space watches the free disk space, without the [ballast]. These rules give it out:
 //
 //   - While at least reserve+scarce is free, every namespace may grow.
-//   - Below that (scarce is an eighth of the disk, at most maxScarce) a namespace
+//   - Below that (scarce is an eighth of the disk, at least minScarce, at most maxScarce) a namespace
 //     may grow while it holds, with the growth, at most the bytes that are free
 //     beyond the reserve. So a namespace that has filled the disk stops, and leaves
 //     scarce to the others: a new namespace may hold up to half of it, the next one
@@ -59,7 +63,7 @@ type space struct {
 
 func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage, b *ballast) {
 	r.fs, r.dir, r.known, r.ballast, r.logUse = fs, o.Dir, u.TotalBytes > 0, b, o.LogUse
-	r.reserve, r.scarce, r.total = o.reserve(u.TotalBytes), int64(min(u.TotalBytes/8, maxScarce)), int64(u.TotalBytes)
+	r.reserve, r.scarce, r.total = o.reserve(u.TotalBytes), int64(max(min(u.TotalBytes/8, maxScarce), min(u.TotalBytes/4, minScarce))), int64(u.TotalBytes)
 	r.take(u)
 }
 
