@@ -326,7 +326,7 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 	const all = "the other members"
 	switch {
 	case known && len(empty) > 0, tookPart && asking:
-		return waiting, "", errLostMajority
+		return waiting, "", lostMajority(answers, applied)
 	case len(waits) > 0:
 		return waiting, strings.Join(waits, " and "), nil
 	case ownVote && len(empty) == 0: // both have a log, and so a majority
@@ -343,6 +343,21 @@ func (m *Member) judge(answers, before map[string]admission, gone map[string]boo
 		return replaceable, all, nil
 	}
 	return admitted, "", nil
+}
+
+// lostMajority is errLostMajority. A directory with data may have been restored: then it names the members that still have
+// the log of the old group.
+func lostMajority(answers map[string]admission, applied uint64) error {
+	var old []string
+	for name, a := range answers {
+		if a.Attempt == "" {
+			old = append(old, name)
+		}
+	}
+	if applied == 0 || len(old) == 0 {
+		return errLostMajority
+	}
+	return fmt.Errorf("%w. If this directory was restored: empty the directory of member %s, which has a log of before", errLostMajority, strings.Join(old, " and "))
 }
 
 // copyFirst takes a copy of the view of a member that has one. An empty view must not own the

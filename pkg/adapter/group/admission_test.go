@@ -8,10 +8,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -265,3 +269,21 @@ func (*ownView) MostDisks(func(store.Disk) bool) bool { return true }
 
 // Full implements store.Log.
 func (*ownView) Full() bool { return false }
+
+// A restored member beside one that had the log of the old group ended as with two lost disks, and did not name that member.
+func TestAdmission_RestoredBesideAnOldLog(t *testing.T) {
+	t.Parallel()
+	m := newThird(t, nil, nil)
+	answers := map[string]admission{"a": {Attempt: "1"}, "b": {Group: "old", Marks: map[string]uint64{"c": 3}}}
+	_, _, err := m.judge(answers, nil, nil, false)
+	if !errors.Is(err, errLostMajority) || strings.Contains(err.Error(), "member b") {
+		t.Error("without data it has lost its disk:", err)
+	}
+	restored := &Member{cfg: m.cfg, view: appliedView(t, vfs.Default, 4)}
+	if _, _, err := restored.judge(answers, nil, nil, false); !errors.Is(err, errLostMajority) || !strings.Contains(err.Error(), "empty the directory of member b") {
+		t.Error(err)
+	}
+	if got := states(answers, []string{"a", "b", "d"}); !slices.Equal(got, []string{"a has no log", "b has a log", "d does not answer"}) {
+		t.Error(got)
+	}
+}

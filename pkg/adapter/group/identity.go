@@ -151,6 +151,23 @@ func (m *Member) contradicts(answers map[string]admission, applied uint64) error
 
 var errForeign = errors.New("group: this member is of another group than the others")
 
+// states says of each of these members what its answer means for the log.
+func states(answers map[string]admission, names []string) []string {
+	var says []string
+	for _, name := range names {
+		a, answered := answers[name]
+		switch {
+		case !answered:
+			says = append(says, name+" does not answer")
+		case a.Attempt != "":
+			says = append(says, name+" has no log")
+		default:
+			says = append(says, name+" has a log")
+		}
+	}
+	return says
+}
+
 // askAll asks the other members at the same time, and returns the answers that come within d.
 func (m *Member) askAll(ctx context.Context, d time.Duration) map[string]admission {
 	ctx, cancel := context.WithTimeout(ctx, d)
@@ -182,13 +199,18 @@ const contradictionTime = time.Second
 func (m *Member) awaitLog(ctx context.Context) error {
 	tick := time.NewTicker(contradictionTime)
 	defer tick.Stop()
-	for waits := true; waits; {
+	for again, waits := time.Now().Add(waitLogEvery), true; waits; {
 		select {
 		case <-m.log.Ready():
 			waits = false
 		case <-tick.C:
-			if err := m.contradicts(m.askAll(ctx, contradictionTime), m.began); err != nil {
+			answers := m.askAll(ctx, contradictionTime)
+			if err := m.contradicts(answers, m.began); err != nil {
 				return err
+			}
+			if time.Now().After(again) {
+				m.cfg.Log.Info("the log has no majority yet: this member waits for another one that has a log", "members", states(answers, m.cfg.others()))
+				again = time.Now().Add(waitLogEvery)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
