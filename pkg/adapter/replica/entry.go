@@ -14,8 +14,8 @@ import (
 // In the log a part has five bytes in front of it: a checksum of the rest and of the entry's number, and what part it is.
 const (
 	headBytes = 5
-	// MaxEntry is how large an entry is at most.
-	MaxEntry = 1 << 20
+	// MaxEntry is how large an entry is at most. On a busy disk one of a megabyte took longer than the lease lasts.
+	MaxEntry = 128 << 10
 	// MaxBatch is how large a batch is at most. The largest body of a call makes a batch of some 17 MiB.
 	MaxBatch = 64 << 20
 

@@ -75,7 +75,7 @@ func TestAppend_LargeBatchIsAccepted(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if at := v.Applied(); at != 20 || v.applied[18] != string(large) || v.applied[19] != "2" || log.largest != replica.MaxEntry {
+		if at := v.Applied(); at != 139 || v.applied[137] != string(large) || v.applied[138] != "2" || log.largest != replica.MaxEntry {
 			t.Errorf("the view is at %d; an entry has up to %d bytes", at, log.largest)
 		}
 	})

@@ -154,6 +154,38 @@ func TestAppend_SlowEndsWithTheTenure(t *testing.T) {
 	})
 }
 
+// A batch of 15 MiB cut off all deliveries: an entry of it took longer to append on a busy disk than the lease lasts.
+func TestAppend_LargeBatchKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		owned(t, memory().Member(), func(tenure *replica.Tenure) {
+			done := make(chan error)
+			go func() { done <- tenure.Append(make([]byte, 15<<20)) }()
+			for {
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				case <-time.After(10 * time.Millisecond):
+					if !tenure.Valid() {
+						t.Fatal("the lease has ended")
+					}
+				}
+			}
+		}, func(c *replica.Config) { c.Log = busy{c.Log} })
+	})
+}
+
+// busy is a log on a disk that takes two MiB a second.
+type busy struct{ replica.Log }
+
+func (b busy) Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (bool, error) {
+	time.Sleep(time.Duration(len(data)) * time.Second / (2 << 20))
+	return b.Log.Append(ctx, epoch, seq, data, wall)
+}
+
 // full is a log without space.
 type full struct{ replica.Log }
 

@@ -63,16 +63,16 @@ func TestWAL_IsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const entries = 4 * snapshotCount
+	const entries = 8 * snapshotCount
 	for seq := uint64(1); seq <= entries; seq++ {
-		if _, err := log.Append(t.Context(), epoch, seq, make([]byte, 256<<10), time.Now()); err != nil {
+		if _, err := log.Append(t.Context(), epoch, seq, make([]byte, replica.MaxEntry), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files := filepath.Join(dir, "log", "member", "wal")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*purgeEvery)
 	defer cancel()
-	for tick := time.Tick(purgeEvery / 4); walSize(t, files) > (walFiles+2)*walBytes+snapshotCount*256<<10; {
+	for tick := time.Tick(purgeEvery / 4); walSize(t, files) > (walFiles+2)*walBytes+snapshotCount*replica.MaxEntry; {
 		select {
 		case <-tick:
 		case <-ctx.Done():

@@ -149,7 +149,7 @@ func (l *Log) Release(ctx context.Context, epoch int64, next replica.Owner, wall
 }
 
 // pageEntries bounds the entries of a page, which is in memory twice.
-const pageEntries = 16
+const pageEntries = 128
 
 // Read implements replica.Log. It reads what this member has, also without a majority.
 func (l *Log) Read(ctx context.Context, after uint64) (replica.Page, error) {

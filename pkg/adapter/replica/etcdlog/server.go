@@ -40,13 +40,15 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// The settings of etcd. It counts the entries that it keeps in memory, and that a start reads again: some snapshotCount
-// and catchUp of at most replica.MaxEntry. A snapshot takes as long as a few appends.
+// The settings of etcd. It counts the entries of at most replica.MaxEntry: a start reads some snapshotCount of them again,
+// and some catchUp are in memory, 100 MB, so that a member that is slow for a moment needs no copy of the file. While the
+// leader sends such a copy, and for 30 s longer, etcd keeps in memory all that is written. A snapshot takes as long as a
+// few appends.
 const (
 	heartbeatMs   = 50
 	electionMs    = 500
 	snapshotCount = 100
-	catchUp       = 100
+	catchUp       = 800
 	maxRequest    = 2 * replica.MaxEntry
 	// commitEvery is how often etcd writes its file; until then the write-ahead log has what is new. With etcd's 0.1 s a
 	// member that does nothing writes 200 KB/s.
