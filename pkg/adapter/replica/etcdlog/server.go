@@ -346,7 +346,7 @@ func PromiseOf(dataDir string) (replica.Promise, error) {
 		return replica.Nothing, nil
 	}
 	promise, err := promiseIn(dir)
-	if promise == replica.Nothing && err == nil {
+	if promise != replica.More && err == nil { // others have nothing of it
 		return promise, nil
 	}
 	return promise, errors.Join(err, check(dataDir))
