@@ -150,6 +150,9 @@ func (m *Member) Checkpoint(use func(dir string) error) error {
 	if err := m.upToDate(); err != nil {
 		return err
 	}
+	if !m.group.CaughtUp() {
+		return errors.New("group: the view of this member is in doubt: back up another member")
+	}
 	return m.view.Checkpoint(use)
 }
 

@@ -262,6 +262,19 @@ func TestCopy_WrongViewStaysUntilOneIsSent(t *testing.T) {
 	}
 }
 
+// A member whose view may differ from the others' made back-ups of it.
+func TestBackup_NotOfAViewInDoubt(t *testing.T) {
+	t.Parallel()
+	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	m := &Member{view: appliedView(t, vfs.Default, 4)}
+	m.shard.Store(&log)
+	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
+	err := m.Checkpoint(func(string) error { t.Error("it is made"); return nil })
+	if err == nil || !strings.Contains(err.Error(), "another member") {
+		t.Error(err)
+	}
+}
+
 // A view that is ahead of its log is of another time than the log. It passed over the log's next entries.
 func TestStart_ViewAheadOfTheLog(t *testing.T) {
 	t.Parallel()
