@@ -196,7 +196,8 @@ func (a *Adapter) open(ctx context.Context) error {
 
 // deliveries is how deliveries are made.
 func (a *Adapter) deliveries() dispatch.Config {
-	sender := sink.New(sink.Config{Log: a.cfg.Log, Ignored: a.ignored, Tracer: a.telemetry.tracer, Token: a.origin.Token})
+	sender := sink.New(sink.Config{Log: a.cfg.Log, Ignored: a.ignored, Tracer: a.telemetry.tracer,
+		Token: a.origin.Token, TokenRefused: a.origin.TokenRefused})
 	a.origin.Trust(sender.Trust)
 	return dispatch.Config{
 		Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,

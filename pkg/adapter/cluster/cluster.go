@@ -162,6 +162,11 @@ func (c *Cluster) Token(ctx context.Context, src *schedule.Spec, target schedule
 	return c.tokens.Get(ctx, src, target.Audience)
 }
 
+// TokenRefused implements [sources.Origin].
+func (c *Cluster) TokenRefused(src *schedule.Spec, target schedule.Target) {
+	c.tokens.Refused(src, target.Audience)
+}
+
 // Trust implements [sources.Origin]: the certificate authorities of the system and
 // of the trust bundles. There is one apply; it must not change the pool.
 func (c *Cluster) Trust(apply func(*x509.CertPool)) { c.configs.trust.follow(apply) }

@@ -20,6 +20,9 @@ const (
 	// tokenErrorLife caches an error, so that a source which gets no token does not
 	// request one with every delivery.
 	tokenErrorLife = 5 * time.Second
+	// tokenLeastLife is how long a token is kept that a sink refuses: a sink that refuses
+	// every token must not cause a request with every delivery.
+	tokenLeastLife = 10 * time.Second
 )
 
 // Tokens requests tokens of service accounts and caches them while they can be
@@ -36,9 +39,7 @@ func NewTokens(request TokenRequester, forbidden APIAudiences) *Tokens {
 	return &Tokens{request: request, forbidden: forbidden, kept: newTokenCache(tokenErrorLife)}
 }
 
-// Get returns a token of the source's service account for an audience. The cache
-// key includes the source's uid: a source that was recreated under its name has
-// a new service account, and the tokens of the old one are invalid. The error
+// Get returns a token of the source's service account for an audience. The error
 // names the account and the audience.
 func (t *Tokens) Get(ctx context.Context, src *schedule.Spec, audience string) (string, error) {
 	account := src.Namespace + "/" + src.ServiceAccount
@@ -46,14 +47,25 @@ func (t *Tokens) Get(ctx context.Context, src *schedule.Spec, audience string) (
 		return "", fmt.Errorf("kube: token of service account %s for audience %q: refused, because the API server would accept it: "+
 			"set spec.sink.audience to the audience of the sink", account, audience)
 	}
-	key := src.UID + "\n" + account + "\n" + audience
-	token, err := t.kept.get(ctx, key, src.Namespace, func(ctx context.Context) (string, time.Duration, error) {
+	token, err := t.kept.get(ctx, tokenKey(src, audience), src.Namespace, func(ctx context.Context) (string, time.Duration, error) {
 		return t.fetch(ctx, src, audience)
 	})
 	if err != nil {
 		return "", fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, err)
 	}
 	return token, nil
+}
+
+// Refused drops a token that its sink refused: the account may have been deleted and
+// made again, and the tokens of the old one are invalid.
+func (t *Tokens) Refused(src *schedule.Spec, audience string) {
+	t.kept.dropOld(tokenKey(src, audience), tokenLeastLife)
+}
+
+// tokenKey includes the source's uid: a source that was recreated under its name has
+// a new service account, and the tokens of the old one are invalid.
+func tokenKey(src *schedule.Spec, audience string) string {
+	return src.UID + "\n" + src.Namespace + "/" + src.ServiceAccount + "\n" + audience
 }
 
 // fetch requests a token, and returns how long it can be used.

@@ -104,6 +104,26 @@ func TestTokens_ShortLivedIsUsedOnce(t *testing.T) {
 	})
 }
 
+// The account of a source was deleted and made again. Its sink got the token of the old one for
+// up to 55 minutes. A sink that refuses every token causes one request in ten seconds.
+func TestTokens_RefusedIsRequestedAgain(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.Refused(someSource, "sink") // there is none
+		for n := range 40 {
+			token, err := i.Get(t.Context(), someSource, "sink")
+			if err != nil || token != fmt.Sprintf("ops/a-oidc for [sink] no %d", n/10+1) {
+				t.Errorf("after %d s: %q, %v", n, token, err)
+			}
+			i.Refused(someSource, "other")
+			time.Sleep(time.Second)
+			for range 10 {
+				i.Refused(someSource, "sink")
+			}
+		}
+	})
+}
+
 // Each source and audience has a token of its own.
 func TestTokens_BySourceAndAudience(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,12 @@ const (
 	maxTokens = 16_384
 )
 
+// heldToken is a token in a cache.
+type heldToken struct {
+	text  string
+	since time.Time
+}
+
 // tokenCache keeps tokens while they can be used, and errors for errorLife. Callers of
 // one key share a request.
 type tokenCache struct {
@@ -54,7 +60,7 @@ func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(
 		case err != nil:
 			t.cache.Add(key, err, t.errorLife)
 		case life > 0:
-			t.cache.Add(key, token, life)
+			t.cache.Add(key, &heldToken{text: token, since: time.Now()}, life)
 		}
 		return token, err
 	})
@@ -68,8 +74,8 @@ func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(
 
 func (t *tokenCache) cached(key string) (token string, err error, ok bool) {
 	switch v, _ := t.cache.Get(key); v := v.(type) {
-	case string:
-		return v, nil, true
+	case *heldToken:
+		return v.text, nil, true
 	case error:
 		return "", v, true
 	}
@@ -78,3 +84,11 @@ func (t *tokenCache) cached(key string) (token string, err error, ok bool) {
 
 // drop forgets the token of the key.
 func (t *tokenCache) drop(key string) { t.cache.Remove(key) }
+
+// dropOld forgets the token of the key, if it is kept for least or longer.
+func (t *tokenCache) dropOld(key string, least time.Duration) {
+	v, _ := t.cache.Get(key)
+	if held, ok := v.(*heldToken); ok && time.Since(held.since) >= least {
+		t.cache.Remove(key)
+	}
+}

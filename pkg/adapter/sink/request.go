@@ -109,7 +109,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*m
 
 // authorize adds the source's token, or else the user of the route's URL.
 func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *schedule.Spec, target schedule.Target) error {
-	if s.cfg.Token != nil && target.Audience != "" && src.ServiceAccount != "" {
+	if s.needsToken(src, target) {
 		token, err := s.cfg.Token(ctx, src, target)
 		if err != nil {
 			return &tokenError{fmt.Errorf("sink: token for audience %q: %w", target.Audience, err)}
@@ -119,6 +119,10 @@ func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *sc
 		h["Authorization"] = r.authorization
 	}
 	return nil
+}
+
+func (s *Sender) needsToken(src *schedule.Spec, target schedule.Target) bool {
+	return s.cfg.Token != nil && target.Audience != "" && src.ServiceAccount != ""
 }
 
 func writeStructured(a *schedule.Attempt) ([]byte, error) {

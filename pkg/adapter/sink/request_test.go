@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -324,6 +325,33 @@ func TestToken_NoneIsNoAttempt(t *testing.T) {
 	o := send(t, s, attempt("http://127.0.0.1:1", func(a *schedule.Attempt) { a.Source.ServiceAccount, a.Target.Audience = "account", "sink" }))
 	if o.Kind != schedule.Failed || !o.Unsent || !strings.Contains(string(o.Failure.Data), "the API server is away") {
 		t.Errorf("%+v", o)
+	}
+}
+
+// A token that the sink refuses with 401 is reported, so that the next delivery gets another. Nothing is
+// reported of other answers, and of deliveries without a token.
+func TestToken_RefusedIsReported(t *testing.T) {
+	t.Parallel()
+	status := http.StatusUnauthorized
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	var refused []string
+	s, _ := newSender(t, func(c *Config) {
+		c.Token = func(context.Context, *schedule.Spec, schedule.Target) (string, error) {
+			return "of an account that is gone", nil
+		}
+		c.TokenRefused = func(src *schedule.Spec, target schedule.Target) {
+			refused = append(refused, src.UID+" "+target.Audience)
+		}
+	})
+	withToken := func(a *schedule.Attempt) { a.Source.ServiceAccount, a.Target.Audience = "account", "ops" }
+	if o := send(t, s, attempt(url, withToken)); o.Kind != schedule.Failed || !slices.Equal(refused, []string{"u1 ops"}) {
+		t.Errorf("%+v: refused %q", o, refused)
+	}
+	send(t, s, attempt(url))
+	status = http.StatusForbidden
+	send(t, s, attempt(url, withToken))
+	if len(refused) != 1 {
+		t.Errorf("refused %q", refused)
 	}
 }
 

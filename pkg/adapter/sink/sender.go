@@ -33,6 +33,9 @@ type Config struct {
 	// Token returns the bearer token of a source for a target with an audience;
 	// nil means none is sent.
 	Token func(ctx context.Context, src *schedule.Spec, target schedule.Target) (string, error)
+	// TokenRefused is called when a target answers 401 to a token; may be nil. It must not
+	// block.
+	TokenRefused func(src *schedule.Spec, target schedule.Target)
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// MaxIdle bounds the idle connections to all sinks together, default DefaultMaxIdle;
@@ -183,6 +186,9 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLim
 		}
 		timedOut := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
 		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err)), TimedOut: timedOut}
+	}
+	if resp.StatusCode == http.StatusUnauthorized && s.cfg.TokenRefused != nil && s.needsToken(a.Source, a.Target) {
+		s.cfg.TokenRefused(a.Source, a.Target)
 	}
 	return s.read(ctx, a, r, resp, limit)
 }

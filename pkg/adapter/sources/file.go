@@ -80,6 +80,9 @@ func (f *File) Token(context.Context, *schedule.Spec, schedule.Target) (string, 
 	return "", errors.New("sources: a standalone adapter has no tokens for sinks")
 }
 
+// TokenRefused implements [Origin]. There is none.
+func (f *File) TokenRefused(*schedule.Spec, schedule.Target) {}
+
 // Trust implements [Origin]: the system's certificate authorities are trusted.
 func (f *File) Trust(func(*x509.CertPool)) {}
 

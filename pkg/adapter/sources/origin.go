@@ -34,6 +34,8 @@ type Origin interface {
 	Guard() access.Guard
 	// Token returns the bearer token of the source for the target's audience.
 	Token(ctx context.Context, src *schedule.Spec, target schedule.Target) (string, error)
+	// TokenRefused drops the token that Token returned, because the target refused it. It never blocks.
+	TokenRefused(src *schedule.Spec, target schedule.Target)
 	// Trust calls apply with the certificate authorities of sinks, if they are not
 	// the system's, at once and after every change. Apply must not call the origin.
 	Trust(apply func(*x509.CertPool))
