@@ -327,16 +327,15 @@ type caller struct {
 // token returns the token of the account. One that must be requested is waited for without the turn, if
 // there is one: the requests of a namespace wait for each other.
 func (c *Objects) token(ctx context.Context, a caller) (string, error) {
-	token, err, ok := c.tokens.kept.cached(a.User())
+	_, err, ok := c.tokens.kept.cached(a.User())
+	var token string
 	request := func() error {
 		token, err = c.tokens.get(ctx, a.Account)
 		return err
 	}
-	switch {
-	case ok:
-	case a.turn == nil:
+	if ok || a.turn == nil {
 		err = request()
-	default:
+	} else {
 		err = a.turn.Without(ctx, request)
 	}
 	switch {

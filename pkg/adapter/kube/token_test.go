@@ -90,6 +90,47 @@ func TestTokens_AreKeptUntilTheyExpire(t *testing.T) {
 	})
 }
 
+// The API server is away when a token expires. Deliveries waited for it then. They get the old token at
+// once, and one of them in a minute asks for another, until one is there or the old one expires.
+func TestTokens_APIServerAwayDelaysNothing(t *testing.T) {
+	t.Parallel()
+	for _, back := range []bool{true, false} {
+		issuing(t, func(t *testing.T, i *issuer) {
+			first, _ := i.Get(t.Context(), someSource, "sink")
+			get := func() (string, error) {
+				before := time.Now()
+				token, err := i.Get(t.Context(), someSource, "sink")
+				if err == nil && time.Since(before) > 0 {
+					t.Errorf("a token after %s", time.Since(before))
+				}
+				return token, err
+			}
+			start := time.Now()
+			i.err, i.takes = errors.New("away"), CallTimeout-1
+			for time.Since(start) < 54*time.Minute {
+				if token, err := get(); token != first || err != nil {
+					t.Fatalf("after %s: %q, %v", time.Since(start), token, err)
+				}
+				time.Sleep(time.Second)
+			}
+			i.mu.Lock()
+			expect(t, "requests", 1+10, i.issued)
+			if back {
+				i.err = nil
+			}
+			i.mu.Unlock()
+			for time.Since(start) < 55*time.Minute {
+				_, _ = get()
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Second)
+			if token, err := get(); (err == nil) != back || token == first {
+				t.Errorf("after its expiry: %q, %v", token, err)
+			}
+		})
+	}
+}
+
 // A token with a very short life is used once.
 func TestTokens_ShortLivedIsUsedOnce(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -15,16 +16,26 @@ const (
 	maxTokenShare    = 4
 	// maxTokens bounds a cache, at some 1.5 KiB each.
 	maxTokens = 16_384
+	// renewalPause is the least time between two renewals of a token, of which the first failed.
+	renewalPause = time.Minute
 )
 
 // heldToken is a token in a cache.
 type heldToken struct {
-	text  string
-	since time.Time
+	text    string
+	since   time.Time
+	renewAt atomic.Int64 // in Unix nanoseconds
+}
+
+// due reports whether the caller must renew the token now. Others must after renewalPause.
+func (h *heldToken) due() bool {
+	now, at := time.Now(), h.renewAt.Load()
+	return now.UnixNano() >= at && h.renewAt.CompareAndSwap(at, now.Add(renewalPause).UnixNano())
 }
 
 // tokenCache keeps tokens while they can be used, and errors for errorLife. Callers of
-// one key share a request.
+// one key share a request. When 80 % of its life has passed, a token is renewed while it is
+// used: an API server that is away when it expires delays nothing.
 type tokenCache struct {
 	errorLife time.Duration
 	cache     *lru.LRUExpireCache
@@ -42,27 +53,22 @@ func newTokenCache(errorLife time.Duration) *tokenCache {
 
 // get returns the token of the key. fetch requests it, and returns how long it can be used.
 func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(context.Context) (string, time.Duration, error)) (string, error) {
-	if token, err, ok := t.cached(key); ok {
-		return token, err
+	request := func() (any, error) { return t.request(context.WithoutCancel(ctx), key, namespace, fetch) }
+	v, _ := t.cache.Get(key)
+	switch v := v.(type) {
+	case *heldToken:
+		if v.due() {
+			t.flights.DoChan(key, request)
+		}
+		return v.text, nil
+	case error:
+		return "", v
 	}
 	result := t.flights.DoChan(key, func() (any, error) {
 		if token, err, ok := t.cached(key); ok { // of the flight before this one
 			return token, err
 		}
-		var token string
-		var life time.Duration
-		// The first caller may give up, but others wait for the same token.
-		err := t.calls.Do(context.WithoutCancel(ctx), namespace, func(ctx context.Context) (err error) {
-			token, life, err = fetch(ctx)
-			return err
-		})
-		switch {
-		case err != nil:
-			t.cache.Add(key, err, t.errorLife)
-		case life > 0:
-			t.cache.Add(key, &heldToken{text: token, since: time.Now()}, life)
-		}
-		return token, err
+		return request() // the first caller may give up, but others wait for the same token
 	})
 	select {
 	case r := <-result:
@@ -70,6 +76,27 @@ func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
+}
+
+// request caches what fetch returns. An error does not replace a token that can be used.
+func (t *tokenCache) request(ctx context.Context, key, namespace string, fetch func(context.Context) (string, time.Duration, error)) (token string, err error) {
+	var life time.Duration
+	err = t.calls.Do(ctx, namespace, func(ctx context.Context) (err error) {
+		token, life, err = fetch(ctx)
+		return err
+	})
+	if err != nil {
+		if _, _, ok := t.cached(key); !ok {
+			t.cache.Add(key, err, t.errorLife)
+		}
+		return "", err
+	}
+	if life > 0 {
+		held := &heldToken{text: token, since: time.Now()}
+		held.renewAt.Store(held.since.Add(life * 4 / 5).UnixNano())
+		t.cache.Add(key, held, life)
+	}
+	return token, nil
 }
 
 func (t *tokenCache) cached(key string) (token string, err error, ok bool) {
