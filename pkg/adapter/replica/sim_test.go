@@ -131,7 +131,7 @@ func (w *world) start(m *member) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	begun, log, view := time.Now(), m.log, m.view
+	begun, log, view, offset := time.Now(), m.log, m.view, m.offset
 	m.level = 1
 	if begun.Sub(w.begun) > newer {
 		m.level = 2
@@ -139,7 +139,7 @@ func (w *world) start(m *member) {
 	cfg := replica.Config{
 		Member: m.name, Members: w.names, Log: log, View: view, Silence: silence, Level: m.level,
 		Clock:  func() time.Duration { return time.Duration(float64(time.Since(begun)) * m.rate) },
-		Wall:   func() time.Time { return time.Now().Add(m.offset) },
+		Wall:   func() time.Time { return time.Now().Add(offset) },
 		Clocks: replica.NewClocks(m.name, len(w.names)-1),
 		Keep:   keep,
 		Copy:   func(_ context.Context, _ bool, hold func()) error { return w.copyTo(m, view, hold) },

@@ -331,7 +331,7 @@ func TestController_SlipInAFlag(t *testing.T) {
 	}{
 		{"enabeld", "Enabled", "The strictest features are in force"},
 		{"Allowed", "Allowed", ""},
-		{"disabeld", "", `The features stay as they were: authentication-oidc: "disabeld" is none of`},
+		{"disable", "", `The features stay as they were: authentication-oidc: "disable" is none of`},
 		{"disabled", "disabled", ""},
 	} {
 		got = nil

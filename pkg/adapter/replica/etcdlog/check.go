@@ -98,7 +98,7 @@ func readFile(path string) (applied uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("the file db: %w", err)
 	}
-	defer db.Close()
+	defer func() { err = errors.Join(err, db.Close()) }()
 	err = db.View(func(tx *bbolt.Tx) error {
 		if meta := tx.Bucket(schema.Meta.Name()); meta != nil {
 			if at := meta.Get(schema.MetaConsistentIndexKeyName); len(at) == 8 {
