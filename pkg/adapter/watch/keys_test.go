@@ -107,7 +107,7 @@ func TestOwner_KindComesLater(t *testing.T) {
 				if n := w.api.resolves; n > 120 {
 					t.Errorf("%d calls to find the kind in 6 hours", n)
 				}
-				wait := 12 * time.Minute // a back-off, the next bookmark, and the spread of a list
+				wait := 11 * time.Minute // at the end of the watch at the latest, and a list
 				if restart {
 					w.stop()
 				}

@@ -201,7 +201,7 @@ const missingOwnerLife = 5 * time.Second
 // once lists what must be listed, and watches until the watch ends.
 func (s *stream) once(ctx context.Context) error {
 	s.ownerless = time.Time{}
-	if s.r.owners.Load() != nil { // the kind may have been installed again, with another scope
+	if s.r.owners.Load() != nil || s.assumed > 0 { // the kind may have been installed, or again with another scope
 		if err := s.findOwners(ctx); err != nil {
 			return err
 		}
