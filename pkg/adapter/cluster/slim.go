@@ -63,7 +63,7 @@ func (s *slimSources) slim(o any) (any, error) {
 		}
 		source.TrimMetadata()
 		status := &source.Status
-		status.Conditions = targetsGone(status)
+		status.Conditions = unresolvedTargets(status)
 		status.CloudEventAttributes, status.Annotations = nil, groupOnly(status.Annotations)
 		status.AddressStatus = duckv1.AddressStatus{}
 		status.AppliedEventPoliciesStatus = eventingduckv1.AppliedEventPoliciesStatus{}
@@ -86,12 +86,17 @@ func groupOnly(annotations map[string]string) map[string]string {
 	return nil
 }
 
-// targetsGone keeps the conditions for targets that do not exist.
-func targetsGone(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Conditions) {
+// unresolvedTargets keeps the conditions for targets that cannot be resolved.
+func unresolvedTargets(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Conditions) {
 	for _, t := range []apis.ConditionType{v1alpha1.ConditionSinkProvided, v1alpha1.ConditionDeadLetterSinkResolved} {
-		if isGone(status, t) {
-			kept = append(kept, apis.Condition{Type: t, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonNotFound})
+		if !isUnresolved(status, t) {
+			continue
 		}
+		c := apis.Condition{Type: t, Status: corev1.ConditionFalse}
+		if isGone(status, t) {
+			c.Reason = v1alpha1.ReasonNotFound
+		}
+		kept = append(kept, c)
 	}
 	return kept
 }

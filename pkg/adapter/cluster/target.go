@@ -3,7 +3,6 @@ package cluster
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"knative.dev/pkg/apis"
 	"knative.dev/pkg/kmeta"
 
@@ -24,10 +23,11 @@ func accountOf(source string) string {
 
 // describe returns the source that an object describes, with the targets in its
 // status and its limits cut to the ceilings. A target that is missing in the status
-// is the target that was applied before. The source is suspended (it takes schedules,
+// is the target that was applied before, unless the controller reports that it cannot
+// resolve the target: then the spec names another one. The source is suspended (it takes schedules,
 // and what is due waits)
 //
-//   - while a target that its spec asks for was never resolved;
+//   - while a target that its spec asks for was not resolved yet;
 //   - while a target has an audience, the cluster or the spec requires a token for it,
 //     and the source has no service account yet: the target would refuse the event, and
 //     it would be lost;
@@ -36,7 +36,7 @@ func accountOf(source string) string {
 func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, limits *ceilings.Config) (*schedule.Spec, error) {
 	status := &o.Status
 	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
-	if targets.Sink.URL == "" && before != nil {
+	if targets.Sink.URL == "" && before != nil && !isUnresolved(status, v1alpha1.ConditionSinkProvided) {
 		targets.Sink = before.Sink
 	}
 	suspended := targets.Sink.URL == ""
@@ -46,7 +46,7 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, li
 		switch {
 		case dead.URL != "":
 			targets.DeadLetter = &dead
-		case before != nil && before.DeadLetter != nil:
+		case before != nil && before.DeadLetter != nil && !isUnresolved(status, v1alpha1.ConditionDeadLetterSinkResolved):
 			targets.DeadLetter = before.DeadLetter
 		default:
 			suspended = true
@@ -91,8 +91,12 @@ func groupOf(status *v1alpha1.RescheduleSourceStatus) (int, error) {
 // isGone reports whether the controller found that a target does not exist. A target
 // that exists without an address keeps its last address.
 func isGone(status *v1alpha1.RescheduleSourceStatus, condition apis.ConditionType) bool {
-	c := status.GetCondition(condition)
-	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == v1alpha1.ReasonNotFound
+	return isUnresolved(status, condition) && status.GetCondition(condition).Reason == v1alpha1.ReasonNotFound
+}
+
+// isUnresolved reports whether the controller could not resolve a target.
+func isUnresolved(status *v1alpha1.RescheduleSourceStatus, condition apis.ConditionType) bool {
+	return status.GetCondition(condition).IsFalse()
 }
 
 func target(url *apis.URL, certs, audience *string) schedule.Target {

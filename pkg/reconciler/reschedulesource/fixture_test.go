@@ -1,6 +1,7 @@
 package reschedulesource
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -39,7 +40,7 @@ func source(options ...option) *v1alpha1.RescheduleSource {
 // settled is a source with the status that a reconciliation leaves when all is
 // well; options change what was different.
 func settled(options ...option) *v1alpha1.RescheduleSource {
-	return source(append([]option{func(s *v1alpha1.RescheduleSource) {
+	s := source(append([]option{func(s *v1alpha1.RescheduleSource) {
 		s.Status.ObservedGeneration = 2
 		s.Status.SinkURI = url("http://worker.ops.svc.cluster.local")
 		s.Status.AddressStatus.Address = at("http", address)
@@ -55,6 +56,15 @@ func settled(options ...option) *v1alpha1.RescheduleSource {
 			{Type: "SinkProvided", Status: "True"},
 		}
 	}}, options...)...)
+	defaulted := s.DeepCopy()
+	defaulted.SetDefaults(context.Background())
+	if s.Status.SinkURI != nil {
+		remember(s, sinkAnnotation, defaulted.Spec.Sink)
+	}
+	if d := defaulted.Spec.Delivery; d != nil && d.DeadLetterSink != nil && s.Status.DeadLetterSinkURI != nil {
+		remember(s, deadLetterSinkAnnotation, *d.DeadLetterSink)
+	}
+	return s
 }
 
 // but makes conditions differ from the conditions of a settled source; Ready quotes the

@@ -121,8 +121,7 @@ func deleted(s *v1alpha1.RescheduleSource) {
 func TestReady_QuotesTheFirstCondition(t *testing.T) {
 	t.Parallel()
 	// The StatefulSet is missing since long, the sink since now.
-	old := settled(but(condition("Deployed", "False", "AdapterNotInstalled", missingAdapter)), to(uri("http://x")))
-	old.Spec.Sink = ref("v1", "Service", "", "gone")
+	old := settled(but(condition("Deployed", "False", "AdapterNotInstalled", missingAdapter)), to(ref("v1", "Service", "", "gone")))
 	const gone = `Service ops/gone (v1): failed to get object ops/gone: services "gone" not found`
 	want := but(condition("SinkProvided", "False", "NotFound", gone), condition("Deployed", "False", "AdapterNotInstalled", missingAdapter))
 	after := settled(to(ref("v1", "Service", "", "gone")), want)

@@ -126,6 +126,31 @@ func TestSink_KeepsTheLastURI(t *testing.T) {
 	rows.Test(t, reconciling)
 }
 
+// After the sink in the spec was replaced by one that cannot be resolved, new events went to the old one.
+func TestSink_AnotherKeepsNoURI(t *testing.T) {
+	t.Parallel()
+	gone := ref("v1", "Service", "", "gone")
+	const says = `Service ops/gone (v1): failed to get object ops/gone: services "gone" not found`
+	replaced, deadReplaced := settled(), settled(deadLettersTo(uri("http://dead")), deadLettersResolvedTo("http://dead"), but(deadLettersResolved))
+	before := replaced.Status.Annotations
+	deadBefore := deadReplaced.Status.Annotations
+	to(gone)(replaced)
+	deadLettersTo(gone)(deadReplaced)
+	TableTest{{
+		Name: "sink", Key: key, WantErr: true, Objects: []runtime.Object{replaced, adapter(1, 1)},
+		WantStatusUpdates: becomes(settled(to(gone), but(condition("SinkProvided", "False", "NotFound", says)), func(s *v1alpha1.RescheduleSource) {
+			s.Status.SinkURI, s.Status.Annotations = nil, before
+		})),
+		WantEvents: []string{Eventf("Warning", "SinkNotFound", "Sink not found: %s", says)},
+	}, {
+		Name: "dead letter sink", Key: key, WantErr: true, Objects: []runtime.Object{deadReplaced, adapter(1, 1)},
+		WantStatusUpdates: becomes(settled(deadLettersTo(gone), but(condition("DeadLetterSinkResolved", "False", "NotFound", says)), func(s *v1alpha1.RescheduleSource) {
+			s.Status.Annotations = deadBefore
+		})),
+		WantEvents: []string{Eventf("Warning", "DeadLetterSinkNotFound", "Dead letter sink not found: %s", says)},
+	}}.Test(t, reconciling)
+}
+
 func noDeadLetters(s *v1alpha1.RescheduleSource) {
 	s.Status.DeliveryStatus = eventingduckv1.DeliveryStatus{}
 }
