@@ -240,10 +240,11 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 // delivered. Without one the key ends. The source knows the timer, though this process does not.
 func (s *server) replaced(ctx context.Context, key string) (ds []decision, err error) {
 	is, err := s.client.Get(ctx, key)
-	if err != nil && !errors.Is(err, sdk.ErrNotFound) {
+	gone := errors.Is(err, sdk.ErrNotFound)
+	if err != nil && !gone {
 		return nil, fmt.Errorf("reading what waited under the key: %w", err)
 	}
-	if err != nil || !is.PreviousDueAt.After(time.Now()) {
+	if gone || !is.PreviousDueAt.After(time.Now()) {
 		return []decision{{outcome: outcome{gone: true}}}, nil
 	}
 	for _, t := range s.planner().ofKey(key, &plan{}) {
