@@ -26,6 +26,17 @@ var (
 // expire, rights come and go, and the adapter stops and loses power at any point.
 func TestHistory_EveryChangeAndNoOther(t *testing.T) {
 	t.Parallel()
+	histories(t, func(t *testing.T, seed uint64) {
+		src := []func() *schedule.Spec{own, everywhere, labelled}[seed%3]
+		h := &history{world: newWorld(t, src()), r: rand.New(rand.NewPCG(seed, 1)), wasIn: map[string]bool{}}
+		defer h.stop()
+		h.play()
+	})
+}
+
+// histories plays a history for each of some seeds, in fake time, and prints how to play one that fails again.
+func histories(t *testing.T, play func(t *testing.T, seed uint64)) {
+	t.Helper()
 	seeds := []uint64{*historySeed}
 	if *historySeed == 0 {
 		seeds = seeds[:0]
@@ -33,16 +44,14 @@ func TestHistory_EveryChangeAndNoOther(t *testing.T) {
 			seeds = append(seeds, rand.Uint64())
 		}
 	}
+	test := t.Name()
 	for _, seed := range seeds {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				src := []func() *schedule.Spec{own, everywhere, labelled}[seed%3]
-				h := &history{world: newWorld(t, src()), r: rand.New(rand.NewPCG(seed, 1)), wasIn: map[string]bool{}}
-				defer h.stop()
-				h.play()
+				play(t, seed)
 				if t.Failed() {
-					t.Logf("replay: go test ./pkg/adapter/watch -run TestHistory -watch.seed=%d", seed)
+					t.Logf("replay: go test ./pkg/adapter/watch -run %s -watch.seed=%d", test, seed)
 				}
 			})
 		})

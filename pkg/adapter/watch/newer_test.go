@@ -24,28 +24,17 @@ import (
 //   - A key ends by itself only if the newest thing about it is that its object is gone.
 func TestNewer_WhatDecides(t *testing.T) {
 	t.Parallel()
-	seeds := []uint64{*historySeed}
-	if *historySeed == 0 {
-		seeds = seeds[:0]
-		for range *historyRuns {
-			seeds = append(seeds, rand.Uint64())
+	histories(t, func(t *testing.T, seed uint64) {
+		src := family()
+		src.Watch.Resources[0].Changes = schedule.ChangesSpec // a generation may come again
+		n := &newest{history: &history{world: newWorld(t, src), r: rand.New(rand.NewPCG(seed, 2))}}
+		n.ordered = make(chan struct{}, 1)
+		defer n.stop()
+		n.play()
+		if t.Failed() {
+			t.Log(strings.Join(n.log, "\n"))
 		}
-	}
-	for _, seed := range seeds {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				src := family()
-				src.Watch.Resources[0].Changes = schedule.ChangesSpec // a generation may come again
-				n := &newest{history: &history{world: newWorld(t, src), r: rand.New(rand.NewPCG(seed, 2))}}
-				defer n.stop()
-				n.play()
-				if t.Failed() {
-					t.Logf("replay: go test ./pkg/adapter/watch -run TestNewer -watch.seed=%d\n%s", seed, strings.Join(n.log, "\n"))
-				}
-			})
-		})
-	}
+	})
 }
 
 // newest is a history with callers, resyncs and restores.

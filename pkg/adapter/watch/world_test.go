@@ -37,7 +37,8 @@ type world struct {
 	s     *taped
 
 	mu      sync.Mutex
-	wakes   []wake // durable, over all starts
+	wakes   []wake        // durable, over all starts
+	ordered chan struct{} // holds one: the wakes have the order of the reports; nil: two streams may report at once
 	warned  []string
 	changes int // of the status
 	streams int64
@@ -97,6 +98,10 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	}
 	for i := 0; yield && i < 1000; i++ {
 		runtime.Gosched()
+	}
+	if s.w.ordered != nil {
+		s.w.ordered <- struct{}{}
+		defer func() { <-s.w.ordered }()
 	}
 	err := s.Source.Report(items, marks)
 	if err != nil {

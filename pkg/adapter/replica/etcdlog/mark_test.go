@@ -5,7 +5,9 @@ import "testing"
 // A mark without an answer came true after the mark that followed: an empty view was marked with what the view before had.
 func TestMark_LateOne(t *testing.T) {
 	t.Parallel()
-	log := alone(t, t.TempDir()).Shard(0)
+	s := alone(t, t.TempDir())
+	defer s.Close() // else etcd ends the process once the directory is removed
+	log := s.Shard(0)
 	mark := func(seq uint64) {
 		if err := log.Mark(t.Context(), "a", seq); err != nil {
 			t.Fatal(err)
