@@ -49,6 +49,33 @@ func TestClocks_Off(t *testing.T) {
 	}
 }
 
+// claimants are members that say when they own the shard, and own it until they are ended.
+type claimants struct {
+	log     *replicatest.Memory
+	owner   chan string
+	running sync.WaitGroup
+}
+
+func newClaimants() *claimants {
+	return &claimants{log: replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}), owner: make(chan string, 2)}
+}
+
+func (c *claimants) start(ctx context.Context, t *testing.T, name string, clocks *replica.Clocks) {
+	t.Helper()
+	g := replica.New(replica.Config{
+		Member: name, Members: []string{"a", "b", "c"}, Log: c.log.Member(), View: undamaged(), Silence: silence, Clocks: clocks,
+		Own: func(ctx context.Context, _ *replica.Tenure) {
+			c.owner <- name
+			<-ctx.Done()
+		},
+	})
+	c.running.Go(func() {
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A new group, or a restored one, delivered all keys early by minutes where a member whose clock is ahead had claimed before
 // it had measured the others. The one behind claims where the third does not answer, since nothing is early then. Where
 // no other member answers, a member claims at last.
@@ -56,27 +83,15 @@ func TestClocks_FirstStartIsNotEarly(t *testing.T) {
 	t.Parallel()
 	for answered := range 3 { // others that a has measured when it starts
 		synctest.Test(t, func(t *testing.T) {
-			log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{})
+			claimants := newClaimants()
 			ctx, cancel := context.WithCancel(context.Background())
-			began, owner := time.Now(), make(chan string, 2)
-			var running sync.WaitGroup
+			began := time.Now()
 			start := func(name string, offsets ...time.Duration) {
 				clocks := replica.NewClocks(name, 2)
 				for i, by := range offsets {
 					clocks.Record([]string{"x", "y"}[i], replica.Offset{By: by, Error: 10 * time.Millisecond})
 				}
-				g := replica.New(replica.Config{
-					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: undamaged(), Silence: silence, Clocks: clocks,
-					Own: func(ctx context.Context, _ *replica.Tenure) {
-						owner <- name
-						<-ctx.Done()
-					},
-				})
-				running.Go(func() {
-					if err := g.Run(ctx); err != nil {
-						t.Error(err)
-					}
-				})
+				claimants.start(ctx, t, name, clocks)
 			}
 			start("a", []time.Duration{-10 * time.Minute, -10 * time.Minute}[:answered]...)
 			time.Sleep(4 * silence)
@@ -87,12 +102,12 @@ func TestClocks_FirstStartIsNotEarly(t *testing.T) {
 			default:
 				start("b", 10*time.Minute, 10*time.Millisecond)
 			}
-			first, after := <-owner, time.Since(began)
+			first, after := <-claimants.owner, time.Since(began)
 			if (first == "a") != (answered == 0) || after < 4*silence || after > 10*silence {
 				t.Errorf("with %d measured %s claims it after %s", answered, first, after)
 			}
 			cancel()
-			running.Wait()
+			claimants.running.Wait()
 		})
 	}
 }
@@ -102,36 +117,24 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
-			log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{})
+			claimants := newClaimants()
 			ctx, cancel := context.WithCancel(context.Background())
-			began, owner := time.Now(), make(chan string, 2)
-			var running sync.WaitGroup
+			began := time.Now()
 			for i, name := range []string{"a", "b"}[:1+others] {
 				clocks := replica.NewClocks(name, 2)
 				for _, other := range []string{"x", "y"} { // a's is wrong
 					clocks.Record(other, replica.Offset{By: time.Duration(1-i) * time.Second})
 				}
-				g := replica.New(replica.Config{
-					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,
-					Own: func(ctx context.Context, _ *replica.Tenure) {
-						owner <- name
-						<-ctx.Done()
-					},
-				})
-				running.Go(func() {
-					if err := g.Run(ctx); err != nil {
-						t.Error(err)
-					}
-				})
+				claimants.start(ctx, t, name, clocks)
 			}
-			switch first, after := <-owner, time.Since(began); {
+			switch first, after := <-claimants.owner, time.Since(began); {
 			case others > 0 && (first != "b" || after > 2*silence):
 				t.Errorf("%s claims it after %s", first, after)
 			case others == 0 && (after < 4*silence || after > 6*silence):
 				t.Errorf("the only member claims it after %s", after)
 			}
 			cancel()
-			running.Wait()
+			claimants.running.Wait()
 		})
 	}
 }

@@ -36,12 +36,10 @@ func startGroup(t *testing.T, stopped func(name string, err error)) (servers map
 	return servers, dirs
 }
 
-// Damage of etcd's files ended each start with a panic, or was not noticed: a start with half of the write-ahead log had
-// forgotten what it promised. The start finds it out before etcd does.
-func TestPromise_OfADamagedLog(t *testing.T) {
-	t.Parallel()
-	servers, dirs := startGroup(t, func(string, error) {})
-	name := leader(servers)
+// appendEntries has the member that leads claim the shard and append entries of so many bytes, and returns its name.
+func appendEntries(t *testing.T, servers map[string]*etcdlog.Server, entries uint64, size int) (name string) {
+	t.Helper()
+	name = leader(servers)
 	log := servers[name].Shard(0)
 	seen, err := log.State(t.Context())
 	if err != nil {
@@ -51,11 +49,20 @@ func TestPromise_OfADamagedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for seq := uint64(1); seq <= 150; seq++ { // beyond a snapshot
-		if _, err := log.Append(t.Context(), epoch, seq, bytes.Repeat([]byte{byte(seq)}, 1000), time.Now()); err != nil {
+	for seq := uint64(1); seq <= entries; seq++ {
+		if _, err := log.Append(t.Context(), epoch, seq, bytes.Repeat([]byte{byte(seq)}, size), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return name
+}
+
+// Damage of etcd's files ended each start with a panic, or was not noticed: a start with half of the write-ahead log had
+// forgotten what it promised. The start finds it out before etcd does.
+func TestPromise_OfADamagedLog(t *testing.T) {
+	t.Parallel()
+	servers, dirs := startGroup(t, func(string, error) {})
+	name := appendEntries(t, servers, 150, 1000) // beyond a snapshot
 	for _, s := range servers {
 		s.Close()
 	}

@@ -17,37 +17,12 @@ import (
 // and reading it changes nothing. What the other members' logs had was thrown away.
 func TestReadStopped_HasWhatWasAcknowledged(t *testing.T) {
 	t.Parallel()
-	peers, dirs, servers := map[string]string{}, map[string]string{}, map[string]*etcdlog.Server{}
-	for _, name := range []string{"a", "b", "c"} {
-		peers[name], dirs[name] = free(t), t.TempDir()
-	}
-	for name, dir := range dirs {
-		s, err := etcdlog.Start(etcdlog.Options{Dir: dir, Group: "g", Member: name, Peers: peers, Connections: connections(), Log: slog.New(slog.DiscardHandler), Stopped: func(error) {}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers[name] = s
+	servers, dirs := startGroup(t, func(string, error) {})
+	for _, s := range servers {
 		defer s.Close()
 	}
-	for _, s := range servers {
-		<-s.Ready()
-	}
-	name := leader(servers)
-	log := servers[name].Shard(0)
-	seen, err := log.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	epoch, err := log.Claim(t.Context(), seen, replica.Owner{Member: name, Claim: "1"}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
 	const entries = 250 // beyond a snapshot
-	for seq := uint64(1); seq <= entries; seq++ {
-		if _, err := log.Append(t.Context(), epoch, seq, []byte{byte(seq)}, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	name := appendEntries(t, servers, entries, 1)
 	killed := t.TempDir() // what kill -9 leaves at this moment
 	if err := os.CopyFS(killed, os.DirFS(dirs[name])); err != nil {
 		t.Fatal(err)
