@@ -188,9 +188,9 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// goOn reports that this member goes on with its log. Of one that went back, or is damaged, it marks that this member
-// joins anew, before the log is removed: the removal may be cut off. A damaged log is kept until both others take part:
-// what it has may be needed.
+// goOn reports that this member goes on with its log. A log that went back, or is damaged, is removed, and this member
+// joins anew. That is marked first, because the removal may be cut off. A damaged log is kept until both others take
+// part: its entries may be needed.
 func (m *Member) goOn(ctx context.Context, damage error) (bool, error) {
 	id, err := m.readIdentity()
 	if err != nil {

@@ -78,8 +78,8 @@ func (o *others) anyFit(least fitness) bool {
 	return false
 }
 
-// mostDisks reports whether it is so of this member's disk and another one's, if it is so of this one's. A member that is
-// away counts by what it said last: while it may be so of both others, it counts.
+// mostDisks reports whether a majority of disks is so, if this member's disk is: then one of the two others is enough. A
+// member that is away counts as so, unless the last answer of a member was that its disk is not.
 func (o *others) mostDisks(is func(store.Disk) bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +131,12 @@ func (m *Member) unfitToClaim() bool {
 // lack what was acknowledged. It waits for nothing, also while a copy takes the place of the view.
 func (m *Member) mustYield() bool { return m.view.current.Load().Damaged() && m.others.anyFit(able) }
 
-const whyYield = "its view is damaged: look at its disk"
+// yield hands the shard over at once.
+func (m *Member) yield(lease *replica.Tenure) {
+	const why = "its view is damaged: look at its disk"
+	m.cfg.Log.Warn("this member hands the shard over to another one", "why", why)
+	lease.Release(why)
+}
 
 // whyResign is why a member should not own the shard while another member can, "": it may. short: its
 // disk is nearly full.
@@ -158,8 +163,7 @@ func (m *Member) resign() {
 		return
 	}
 	if m.mustYield() { // at once: what is delivered now comes twice
-		m.cfg.Log.Warn("this member hands the shard over to another one", "why", whyYield)
-		t.lease.Release(whyYield)
+		m.yield(t.lease)
 		return
 	}
 	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.others)

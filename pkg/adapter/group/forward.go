@@ -396,8 +396,9 @@ func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()
 	}
 }
 
-// hops are the headers of one connection, and what only a member may set. Expect is this member's too: it has received the head of the body. With one of
-// the keys the transport sends a call again by itself: then a call that an owner carried out counts as not sent.
+// hops are the headers of one connection, and what only a member may set. Expect is this member's too: it has received
+// the head of the body. With one of the keys the transport sends a call again by itself: then a call that an owner
+// carried out counts as not sent.
 var hops = [...]string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect",
 	"Idempotency-Key", "X-Idempotency-Key", secured, asker,

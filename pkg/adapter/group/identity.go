@@ -15,9 +15,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// The file identity in the directory of the log has the id of the group, and the name of the member. The id is random, and goes away with the log: a
-// group that begins anew, as after a restore, has another one. etcd's ids of the group and of its members depend on it,
-// so the members of the group refuse a member of another one.
+// The file identity in the directory of the log has the id of the group, and the name of the member. The id is random, and
+// goes away with the log: a group that begins anew, as after a restore, has another one. etcd's ids of the group and of
+// its members depend on it, so the members of the group refuse a member of another one.
 //
 // At a first start each member proposes an id, and all take the proposal of the first member by name. It is on disk
 // before another member reads it, so a start that was cut off proposes it again.

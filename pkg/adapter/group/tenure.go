@@ -47,8 +47,7 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 	err := t.open()
 	if m.mustYield() {
 		t.close()
-		m.cfg.Log.Warn("this member hands the shard over to another one", "why", whyYield)
-		lease.Release(whyYield)
+		m.yield(lease)
 		return
 	}
 	if err != nil {

@@ -327,13 +327,13 @@ type caller struct {
 // token returns the token of the account. One that must be requested is waited for without the turn, if
 // there is one: the requests of a namespace wait for each other.
 func (c *Objects) token(ctx context.Context, a caller) (string, error) {
-	_, err, ok := c.tokens.kept.cached(a.User())
 	var token string
-	request := func() error {
+	request := func() (err error) {
 		token, err = c.tokens.get(ctx, a.Account)
 		return err
 	}
-	if ok || a.turn == nil {
+	held, err := c.tokens.kept.cached(a.User())
+	if held != nil || err != nil || a.turn == nil {
 		err = request()
 	} else {
 		err = a.turn.Without(ctx, request)

@@ -54,19 +54,21 @@ func newTokenCache(errorLife time.Duration) *tokenCache {
 // get returns the token of the key. fetch requests it, and returns how long it can be used.
 func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(context.Context) (string, time.Duration, error)) (string, error) {
 	request := func() (any, error) { return t.request(context.WithoutCancel(ctx), key, namespace, fetch) }
-	v, _ := t.cache.Get(key)
-	switch v := v.(type) {
-	case *heldToken:
-		if v.due() {
+	switch held, err := t.cached(key); {
+	case err != nil:
+		return "", err
+	case held != nil:
+		if held.due() {
 			t.flights.DoChan(key, request)
 		}
-		return v.text, nil
-	case error:
-		return "", v
+		return held.text, nil
 	}
 	result := t.flights.DoChan(key, func() (any, error) {
-		if token, err, ok := t.cached(key); ok { // of the flight before this one
-			return token, err
+		switch held, err := t.cached(key); { // of the flight before this one
+		case err != nil:
+			return "", err
+		case held != nil:
+			return held.text, nil
 		}
 		return request() // the first caller may give up, but others wait for the same token
 	})
@@ -86,7 +88,7 @@ func (t *tokenCache) request(ctx context.Context, key, namespace string, fetch f
 		return err
 	})
 	if err != nil {
-		if _, _, ok := t.cached(key); !ok {
+		if held, _ := t.cached(key); held == nil {
 			t.cache.Add(key, err, t.errorLife)
 		}
 		return "", err
@@ -99,14 +101,15 @@ func (t *tokenCache) request(ctx context.Context, key, namespace string, fetch f
 	return token, nil
 }
 
-func (t *tokenCache) cached(key string) (token string, err error, ok bool) {
+// cached is the token of the key, or the error of the last request; nil and nil if there is neither.
+func (t *tokenCache) cached(key string) (*heldToken, error) {
 	switch v, _ := t.cache.Get(key); v := v.(type) {
 	case *heldToken:
-		return v.text, nil, true
+		return v, nil
 	case error:
-		return "", v, true
+		return nil, v
 	}
-	return "", nil, false
+	return nil, nil
 }
 
 // drop forgets the token of the key.
@@ -114,8 +117,7 @@ func (t *tokenCache) drop(key string) { t.cache.Remove(key) }
 
 // dropOld forgets the token of the key, if it is kept for least or longer.
 func (t *tokenCache) dropOld(key string, least time.Duration) {
-	v, _ := t.cache.Get(key)
-	if held, ok := v.(*heldToken); ok && time.Since(held.since) >= least {
+	if held, _ := t.cached(key); held != nil && time.Since(held.since) >= least {
 		t.cache.Remove(key)
 	}
 }

@@ -214,12 +214,20 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		return s
 	}
 	n := f.failed(in, waiting)
+	if waiting == nil {
+		if n.Expired(in.Now) {
+			return Step{Changed: true, Disposition: Expired}
+		}
+		n.Tries = tries
+	}
+	return f.retry(in, n, waiting, at, o)
+}
+
+// retry returns the effect of an attempt that comes again at an instant. n is the key's entry.
+func (f *Flight) retry(in Inputs, n, waiting *Entry, at time.Time, o Outcome) Step {
 	switch {
-	case waiting == nil && n.Expired(in.Now):
-		return Step{Changed: true, Disposition: Expired}
 	case waiting == nil:
-		n.Tries, n.RetryAt = tries, at
-		n.LastFailure = &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
+		n.RetryAt, n.LastFailure = at, &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
 	case at.Before(n.At()): // an event never postpones: the retry comes first
 		n.DueAt, n.RetryAt = f.Entry.DueAt, at
 	}
@@ -243,13 +251,7 @@ func (f *Flight) unsent(in Inputs, waiting *Entry, o Outcome) Step {
 		n = *waiting
 		n.UnfinishedAt = time.Time{}
 	}
-	switch {
-	case waiting == nil:
-		n.RetryAt, n.LastFailure = at, &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
-	case at.Before(n.At()): // an event never postpones
-		n.DueAt, n.RetryAt = f.Entry.DueAt, at
-	}
-	return Step{Next: &n, Changed: true, Disposition: Retrying}
+	return f.retry(in, &n, waiting, at, o)
 }
 
 // failed is the key's entry, one failed run later. An event that waits keeps its distance
