@@ -107,9 +107,9 @@ func (c *Claim) TryGrow(n int64) bool {
 	return false
 }
 
-// Renew reports whether a claim goes on. It gives way when a namespace was refused that holds less than
-// its own would hold without it. Claims that are held for long must renew from time to time: what was
-// granted to the first ones would be theirs for ever.
+// Renew reports whether a claim goes on. A claim ends when another namespace was refused, and that
+// namespace, with these bytes, would hold no more than this one without them. Claims that are held for long must
+// renew from time to time: else the first callers would keep their bytes for ever.
 func (c *Claim) Renew() bool {
 	if c.held == 0 {
 		return false

@@ -47,8 +47,9 @@ type Config struct {
 	// member follows the log again meanwhile; but it claims only after Own returned.
 	Own func(ctx context.Context, t *Tenure)
 	// Copy replaces the view by a copy of another member's, when the log does not reach back
-	// to it, or when it differs from the others' views or is damaged (wrong). It calls hold once there is space for the copy: the log
-	// is kept from then on, until the view has caught up. It is called again until it succeeds. nil: Run ends with ErrGap.
+	// to it, or when it differs from the others' views or is damaged (wrong). It calls hold once there is space for the
+	// copy: the log is kept from then on, until the view has caught up. It is called again until it succeeds. nil: Run
+	// ends with ErrGap.
 	Copy func(ctx context.Context, wrong bool, hold func()) error
 	// Damaged reports that the view has met data that cannot be read. It is replaced by a copy once another member owns
 	// the shard. Default: never.

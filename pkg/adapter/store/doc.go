@@ -164,8 +164,8 @@
 //
 // Space returns ErrFull for growth while less than Options.Reserve is free, so that
 // outcomes, cancellations and compactions have space; replacements that do not grow
-// may use half of the reserve, and a namespace that holds little three quarters. In a group this is so of the disks of
-// a majority, on each of which the log's part is not free. In the last
+// may use half of the reserve, and a namespace that holds little three quarters. In a
+// group a majority of disks must have the space, without what the log may take. In the last
 // quarter SpaceForOutcomes is false. An outcome writes some hundred bytes. When an eighth of
 // the reserve is left, the ballast is removed, a file that takes up space which nothing else
 // may use: a flush and a compaction take space before they free any. While space is scarce
