@@ -66,24 +66,24 @@ async def parts(name: str, spec: kopf.Spec, **_: Any) -> None:
     await kopf.execute(fns={"part": part})  # type: ignore[dict-item]
 
 
-@kopf.timer(*CASES, interval=1.0, backoff=0.5, retries=3, when=lambda spec, **_: "timer" in spec)
+@kopf.timer(*CASES, interval=4, backoff=0.5, retries=3, when=lambda spec, **_: "timer" in spec)
 def timer(name: str, spec: kopf.Spec, retry: int, **_: Any) -> dict[str, float]:
     note(name, "timer", retry)
     act(spec["timer"], retry)
     return {"at": time.time()}
 
 
-@kopf.timer(*CASES, interval=20, initial_delay=5, when=lambda spec, **_: "later" in spec)
+@kopf.timer(*CASES, interval=20, initial_delay=50, when=lambda spec, **_: "later" in spec)
 def later(name: str, retry: int, **_: Any) -> None:
     note(name, "later", retry)
 
 
-@kopf.timer(*CASES, interval=20, idle=2, when=lambda spec, **_: "idle" in spec)
+@kopf.timer(*CASES, interval=20, idle=30, when=lambda spec, **_: "idle" in spec)
 def idle(name: str, retry: int, **_: Any) -> None:
     note(name, "idle", retry)
 
 
-@kopf.timer(*CASES, interval=3, sharp=True, when=lambda spec, **_: "sharp" in spec)
+@kopf.timer(*CASES, interval=30, sharp=True, when=lambda spec, **_: "sharp" in spec)
 def sharp(name: str, retry: int, **_: Any) -> None:
     note(name, "sharp", retry)
     time.sleep(1)

@@ -92,17 +92,20 @@ def test_changes(answers: Cluster, operator: Operator) -> None:
 
 
 def test_timers(answers: Cluster, operator: Operator) -> None:
-    """Intervals, retries, initial delay, idle and sharp timers; a change moves none but idle ones."""
+    """Intervals, retries, initial delay, idle and sharp timers; a change moves none but idle ones.
+
+    The times are so long that a busy machine does not reach them between two deliveries.
+    """
 
     def case(name: str, spec: dict[str, Any]) -> Object:
         return Object(answers, operator, name, spec)
 
     every = case("every", {"timer": []})
     status, headers, _ = every.deliver()
-    assert status == 204 and wait_of(headers) <= 1
+    assert status == 204 and wait_of(headers) <= 4
     answers.patch(f"{PATH}/every", {"spec": {"size": 1}})
     status, headers, _ = every.deliver()
-    assert status == 204 and 0 < wait_of(headers) <= 1
+    assert status == 204 and 0 < wait_of(headers) <= 4
     assert every.runs().count("timer 0") == 1
     time.sleep(wait_of(headers))
     assert every.deliver()[0] == 204
@@ -122,17 +125,19 @@ def test_timers(answers: Cluster, operator: Operator) -> None:
 
     later = case("later", {"later": True})
     status, headers, _ = later.deliver()
-    assert status == 204 and 3 < wait_of(headers) <= 5 and "later 0" not in later.runs()
+    assert status == 204 and 20 < wait_of(headers) <= 50 and "later 0" not in later.runs()
 
     idle = case("idle", {"idle": True})
-    assert 1 < wait_of(idle.deliver()[1]) <= 2
+    first, began = wait_of(idle.deliver()[1]), time.monotonic()
+    assert first <= 30
     time.sleep(1.2)
     answers.patch(f"{PATH}/idle", {"spec": {"size": 1}})
-    assert 1 < wait_of(idle.deliver()[1]) <= 2
+    second = wait_of(idle.deliver()[1])
+    assert second > first - (time.monotonic() - began) + 1
     assert "idle 0" not in idle.runs()
 
     sharp = case("sharp", {"sharp": True})
-    assert 1 < wait_of(sharp.deliver()[1]) <= 2  # 3 s after its start, which was 1 s before its end
+    assert 10 < wait_of(sharp.deliver()[1]) <= 29  # 30 s after its start, which was 1 s before its end
 
     answers.patch(f"{PATH}/later", {"spec": {"later": None}})  # it matches no longer
     assert "Reschedule-After" not in later.deliver()[1]

@@ -2,6 +2,7 @@ package etcdlog_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -132,7 +133,12 @@ func TestMember_ReplacedOneEnds(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 3)
 	servers, _ := startGroup(t, func(_ string, err error) { ended <- err })
-	for tick := time.Tick(10 * time.Millisecond); servers["a"].Replace(t.Context(), "c") != nil; <-tick { // not all are connected yet
+	replace := func() error { // without an end etcd waits for ever where an election lost the change
+		ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
+		defer end()
+		return servers["a"].Replace(ctx, "c")
+	}
+	for tick := time.Tick(10 * time.Millisecond); replace() != nil; <-tick { // not all are connected yet
 		if t.Context().Err() != nil {
 			t.Fatal("it is not replaced")
 		}
