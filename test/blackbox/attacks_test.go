@@ -221,8 +221,9 @@ func TestMetrics_KnowTheLastOfManySources(t *testing.T) {
 	sink.Find(t, "a delivery of each", func([]*harness.Delivery) bool { return len(sink.Of("many", "")) >= count })
 	eventually(t, "all have a line", func() bool {
 		r, err := harness.Do(t.Context(), http.MethodGet, o.Admin+"/metrics", "")
-		if err != nil {
-			t.Fatal(err)
+		if err != nil { // a busy machine did not answer within 10 s; Prometheus asks again too
+			t.Log(err)
+			return false
 		}
 		seen := map[string]bool{}
 		for line := range strings.Lines(string(r.Body)) {
