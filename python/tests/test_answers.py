@@ -125,19 +125,19 @@ def test_timers(answers: Cluster, operator: Operator) -> None:
 
     later = case("later", {"later": True})
     status, headers, _ = later.deliver()
-    assert status == 204 and 20 < wait_of(headers) <= 50 and "later 0" not in later.runs()
+    assert status == 204 and 40 < wait_of(headers) <= 50 and "later 0" not in later.runs()
 
     idle = case("idle", {"idle": True})
     first, began = wait_of(idle.deliver()[1]), time.monotonic()
-    assert first <= 30
+    assert 20 < first <= 30
     time.sleep(1.2)
     answers.patch(f"{PATH}/idle", {"spec": {"size": 1}})
     second = wait_of(idle.deliver()[1])
-    assert second > first - (time.monotonic() - began) + 1
+    assert first - (time.monotonic() - began) + 1 < second <= 30
     assert "idle 0" not in idle.runs()
 
     sharp = case("sharp", {"sharp": True})
-    assert 10 < wait_of(sharp.deliver()[1]) <= 29  # 30 s after its start, which was 1 s before its end
+    assert 20 < wait_of(sharp.deliver()[1]) <= 29  # 30 s after its start, which was 1 s before its end
 
     answers.patch(f"{PATH}/later", {"spec": {"later": None}})  # it matches no longer
     assert "Reschedule-After" not in later.deliver()[1]

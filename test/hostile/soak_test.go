@@ -21,8 +21,12 @@ import (
 
 var lasts = flag.Duration("hostile.for", 20*time.Second, "how long all attacks at once last")
 
-// soak is how long the attacks last at least for the neighbour's lateness to mean something.
-const soak = 5 * time.Minute
+// A soak long enough for its figures to mean something also holds the
+// neighbour's lateness: under load, p99 within so many times the quiet one.
+const (
+	soak      = 5 * time.Minute
+	mostLater = 3
+)
 
 // All attacks at once, from five namespaces: the sixth loses nothing, gets
 // nothing early, and is always answered; and the adapter keeps within the
@@ -41,7 +45,9 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	}
 	t.Log(s.table(peak))
 	quiet, attack := at(s.phases["quiet"].lateness, 99), at(s.phases["attack"].lateness, 99)
-	t.Logf("late p99 during the attacks is %.1f times the quiet one; the goal is 3", float64(attack)/float64(quiet))
+	if *lasts >= soak && attack > mostLater*quiet {
+		t.Errorf("late p99 %s during the attacks, %s in quiet: more than %d times", attack, quiet, mostLater)
+	}
 }
 
 // goFirst gives the threads of this process, which is the neighbour's, a processor as soon

@@ -62,7 +62,7 @@ func (c *core) wake(ctx context.Context, s *schedule.Spec) {
 // bubble that end at once crash the race detector (https://go.dev/issue/78156).
 func passes(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
-		return ctx.Err() == nil
+		return true
 	}
 	select {
 	case <-time.After(d):

@@ -394,7 +394,7 @@ func (s *Server) HasMajority() bool { return s.etcd.Server.Leader() != 0 }
 
 // Replace removes another member, which has lost its disk, and adds a learner at the same
 // address. etcd refuses what would take the majority away. The id is a new one: what the old
-// member promised does not count any more.
+// member promised does not count any more. ctx must have a deadline: etcd never answers a change that an election lost.
 func (s *Server) Replace(ctx context.Context, member string) error {
 	address := s.opts.url(member)
 	all, err := s.client.MemberList(ctx)
