@@ -3,10 +3,9 @@
 //
 // In a cluster it serves the RescheduleSources of the API server, with --standalone
 // the RescheduleSources of a file. While the adapter is not running, adapter inspect
-// DIR and adapter verify DIR read its data directory, and adapter repair DIR repairs
-// a damaged one; adapter migrate makes it a member's of adapter-replicated, and the
-// other way round. adapter backup copies the data of a running adapter, and adapter
-// restore makes a data directory of the copy.
+// DIR and adapter verify DIR read its data directory, and adapter repair DIR NEW copies
+// what can be read of a damaged one. adapter backup copies the data of a running adapter,
+// and adapter restore makes a data directory of the copy.
 package main
 
 import (

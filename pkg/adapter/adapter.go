@@ -153,15 +153,6 @@ func (a *Adapter) open(ctx context.Context) error {
 			Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 		}
-		if a.cfg.Migrate {
-			migrated, err := store.ToSingle(o)
-			if err != nil && !errors.Is(err, store.ErrNothing) {
-				return err
-			}
-			if migrated {
-				a.cfg.Log.Info("converted the directory of a sealed group to a single adapter's", "dir", o.Dir)
-			}
-		}
 		a.store, err = store.Open(o)
 		return err
 	})
@@ -216,7 +207,7 @@ func (a *Adapter) join(ctx context.Context) error {
 	deliveries := a.deliveries()
 	err := a.whileInUse(ctx, func() (err error) {
 		a.member, err = group.Open(group.Config{
-			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Migrate: a.cfg.Migrate, Log: a.cfg.Log, Meter: a.telemetry.meter,
+			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
 			Deliver: deliveries, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
 		})
 		return err

@@ -27,9 +27,6 @@ type Config struct {
 	// DataDir is the data directory, made when it is not there; required. One
 	// adapter at a time can use it.
 	DataDir string
-	// Migrate makes the directory of a single adapter a member's with Replication, and else
-	// the directory of a member, whose group was sealed, a single adapter's.
-	Migrate bool
 	// Listen is the address of the schedule API, default 127.0.0.1:8080. Beyond
 	// loopback it needs a TokenFile.
 	Listen string

@@ -14,9 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -180,39 +178,51 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 }
 
 func restoreFile(ctx context.Context, file, dir string, to store.Form) error {
-	finish := func(o store.Options, checksum []byte) error { return store.Restored(o, to, checksum) }
 	if file == "-" {
-		return Restore(ctx, os.Stdin, dir, finish)
+		return Restore(ctx, os.Stdin, dir, to)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // it was only read
-	return Restore(ctx, f, dir, finish)
+	return Restore(ctx, f, dir, to)
 }
 
-// Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
-// not exist, or hold a part of a restore that was killed. After an error, and when ctx
-// ends, nothing is left in it. finish, if it is not nil, changes what was verified; it gets the checksum of the back-up's files.
-func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.Options, []byte) error) (err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// Restore makes the data directory of a back-up. Dir must be empty, or not exist, or hold a part of a restore that was
+// killed. After an error, and when ctx ends, nothing is left in it but its lock.
+func Restore(ctx context.Context, from io.Reader, dir string, to store.Form) (err error) {
+	o := store.Options{Dir: dir}
+	lock, err := store.Claim(o)
+	if err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	checksum, err := Receive(ctx, from, o)
+	if err == nil {
+		err = store.Restored(o, to, checksum)
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(store.NewDir(o)))
+	}
+	return err
+}
+
+// Receive writes a back-up to [store.NewDir], verifies it, and returns the checksum of its files. After an error, and when
+// ctx ends, nothing of it is left.
+func Receive(ctx context.Context, from io.Reader, o store.Options) (_ []byte, err error) {
+	dir := store.NewDir(o)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	lock, err := claim(root, dir)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, empty(dir))
+		if err = errors.Join(err, root.Close()); err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
-		err = errors.Join(err, lock.Close())
 	}()
 	done := make(chan error, 1)
 	in, out := io.Pipe()
@@ -223,57 +233,23 @@ func Restore(ctx context.Context, from io.Reader, dir string, finish func(store.
 	defer context.AfterFunc(ctx, func() { _ = out.CloseWithError(errInterrupted) })()
 	sum := sha256.New()
 	if err := extract(tar.NewReader(in), sum, root); err != nil {
-		return err
+		return nil, err
 	}
-	go func() { done <- verify(dir) }()
+	go func() { done <- verify(o) }()
 	select {
 	case err = <-done:
 	case <-ctx.Done(): // it only reads
 		err = errInterrupted
 	}
-	if err == nil && finish != nil {
-		err = finish(store.Options{Dir: dir}, sum.Sum(nil))
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(root.Remove(store.RestoringName), syncRoot(root))
+	return sum.Sum(nil), err
 }
 
 // errInterrupted is the error of a restore that a signal ends.
 var errInterrupted = errors.New("interrupted: nothing was restored, repeat the command")
 
-// claim makes the file that marks dir as a restore under way. Its lock ends with the
-// process, so a mark without a lock is of a restore that was killed.
-func claim(root *os.Root, dir string) (*os.File, error) {
-	present, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	killed := slices.ContainsFunc(present, func(e os.DirEntry) bool { return e.Name() == store.RestoringName })
-	if !killed && len(present) > 0 && (len(present) > 1 || present[0].Name() != "lost+found") {
-		return nil, fmt.Errorf("%s is not empty: a back-up is restored into an empty directory", dir)
-	}
-	lock, err := root.OpenFile(store.RestoringName, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another restore into %s is under way", dir), lock.Close())
-	}
-	for _, e := range present {
-		if name := e.Name(); killed && name != "lost+found" && name != store.RestoringName {
-			err = errors.Join(err, root.RemoveAll(name))
-		}
-	}
-	if err = errors.Join(err, syncRoot(root)); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
-}
-
-func verify(dir string) error {
-	report, err := store.Verify(store.Options{Dir: dir})
+func verify(o store.Options) error {
+	o.New = true
+	report, err := store.Verify(o)
 	if err != nil {
 		return err
 	}
@@ -309,7 +285,7 @@ func extract(r *tar.Reader, sum hash.Hash, root *os.Root) error {
 				return errors.New("the back-up is damaged: its files do not have the checksum at its end")
 			}
 			return syncRoot(root)
-		case h.Typeflag != tar.TypeReg || h.Name == store.RestoringName || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
+		case h.Typeflag != tar.TypeReg || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
 			return fmt.Errorf("%q is no file of a back-up", h.Name)
 		}
 		f, err := root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -325,15 +301,4 @@ func extract(r *tar.Reader, sum hash.Hash, root *os.Root) error {
 			return fmt.Errorf("writing %s: %w", h.Name, err)
 		}
 	}
-}
-
-// empty removes what Restore has made, its mark last.
-func empty(dir string) error {
-	present, err := os.ReadDir(dir)
-	for _, e := range present {
-		if e.Name() != "lost+found" && e.Name() != store.RestoringName {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
-	}
-	return errors.Join(err, os.RemoveAll(filepath.Join(dir, store.RestoringName)))
 }

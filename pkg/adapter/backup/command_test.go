@@ -89,9 +89,13 @@ func TestRestore_ToGroupOnEachMember(t *testing.T) {
 func TestBackup_DamagedLogEndsIt(t *testing.T) {
 	t.Parallel()
 	dir, empty, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "file")
-	put(t, dir, "k")
-	if _, err := store.ToGroup(store.Options{Dir: dir, Log: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
+	single := t.TempDir()
+	put(t, single, "k")
+	if code, out := run(t, nil, "backup", "--data-dir", single, "-f", file); code != 0 {
+		t.Fatal(code, out)
+	}
+	if code, out := run(t, nil, "restore", "--to", "group", "--data-dir", dir, "-f", file); code != 0 {
+		t.Fatal(code, out)
 	}
 	v, err := store.OpenView(store.Options{Dir: empty, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 func Main(version string, replication group.Settings) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
-		case "inspect", "verify", "repair", "migrate":
+		case "inspect", "verify", "repair":
 			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
 		case "backup", "restore", "seal":
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -62,7 +62,6 @@ func run(args []string, version string, replication group.Settings) error {
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
 	flags.StringVar(&cfg.CeilingsFile, "config", "", "`FILE` with the administrator's ceilings, the keys of the ConfigMap config-reschedule; read anew on SIGHUP (default none)")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
-	flags.BoolVar(&cfg.Migrate, "migrate", false, "before the start convert the data directory, as adapter migrate does: a single adapter's to a member's, or a sealed group's to a single adapter's")
 	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file or a cluster")
 	flags.StringVar(&cfg.TLSListen, "tls-listen", "", "`ADDRESS` of the schedule API with TLS (default none)")
 	flags.StringVar(&cfg.TLSDir, "tls-dir", "", "`DIR`ectory with tls.crt and tls.key, which may come and change at any time")

@@ -117,8 +117,6 @@ type Log interface {
 type Config struct {
 	Settings
 	DataDir string
-	// Migrate makes the directory of a single adapter a member's.
-	Migrate bool
 	Log     *slog.Logger
 	Meter   metric.Meter
 	// Deliver is how this member delivers while it owns the shard, and Drain how long

@@ -93,15 +93,6 @@ func Open(cfg Config) (*Member, error) {
 		}
 	}
 	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal, LogUse: m.logUse}
-	if cfg.Migrate {
-		migrated, err := store.ToGroup(o)
-		if err != nil && !errors.Is(err, store.ErrNothing) {
-			return nil, err
-		}
-		if migrated {
-			cfg.Log.Info("converted the directory of a single adapter to a member's: the group starts from it", "dir", cfg.DataDir)
-		}
-	}
 	var err error
 	if m.view, err = openView(o); err != nil {
 		return nil, err

@@ -251,8 +251,7 @@ func (m *Member) copyFrom(ctx context.Context, name string, wrong bool, hold fun
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("group: the member answered %d", answer.StatusCode)
 	}
-	dir := store.CopyDir(m.view.options)
-	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+	if err := os.RemoveAll(store.NewDir(m.view.options)); err != nil { // of a process that was killed
 		return err
 	}
 	size, err := strconv.ParseInt(answer.Header.Get(viewBytes), 10, 64)
@@ -268,8 +267,8 @@ func (m *Member) copyFrom(ctx context.Context, name string, wrong bool, hold fun
 		return err
 	}
 	hold()
-	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir, nil); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+	if _, err := backup.Receive(ctx, stallReader{answer.Body, stalled}, m.view.options); err != nil {
+		return err
 	}
 	return m.view.replace(store.ReplaceView)
 }

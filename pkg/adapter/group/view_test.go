@@ -177,7 +177,7 @@ func tornView(t *testing.T) *view {
 	if err := errors.Join(db.Close(), owned.Close()); err != nil {
 		t.Fatal(err)
 	}
-	tables, err := filepath.Glob(filepath.Join(whole.options.Dir, "*.sst"))
+	tables, err := filepath.Glob(filepath.Join(whole.options.Dir, "store", "*.sst"))
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
 	}
@@ -251,6 +251,7 @@ func TestCopy_WrongViewStaysUntilOneIsSent(t *testing.T) {
 	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
 	m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, vfs.Default, 4)}
 	m.cfg.Log = slog.New(slog.DiscardHandler)
+	m.cfg.Fatal = func(err error) { t.Error(err) }
 	m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": address, "c": "127.0.0.1:1"}}
 	m.shard.Store(&log)
 	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})

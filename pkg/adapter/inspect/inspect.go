@@ -1,9 +1,8 @@
 // Package inspect is the adapter's offline tools: adapter inspect DIR shows
 // what a data directory holds, and adapter verify DIR holds every record, index
-// row and counter against each other; both change nothing. adapter repair DIR
-// makes a damaged directory whole, and adapter migrate DIR makes it one of a group, or
-// of a single adapter. They print JSON; the directory must not be in
-// use.
+// row and counter against each other. adapter repair DIR NEW copies what can be
+// read of a damaged directory into a new one. They change nothing in DIR, which must not be in
+// use, and print JSON.
 package inspect
 
 import (
@@ -28,7 +27,7 @@ const (
 // pageRows is how many entries are read at a time.
 const pageRows = 1000
 
-// Main runs "inspect", "verify", "repair" or "migrate" with its arguments and returns the
+// Main runs "inspect", "verify" or "repair" with its arguments and returns the
 // exit code: 0 all is well, 1 verify found a problem, repair lost an entry or the
 // key is absent, 2 wrong usage, 3 the directory cannot be read or written, or the
 // output not written.
@@ -39,8 +38,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		run = verify
 	case "repair":
 		run = repair
-	case "migrate":
-		run = migrate
 	}
 	code, err := run(args[1:], stdout, stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -69,12 +66,15 @@ func verify(args []string, stdout, stderr io.Writer) (int, error) {
 }
 
 func repair(args []string, stdout, stderr io.Writer) (int, error) {
-	flags := flagSet("repair DIR", stderr)
-	dir, err := parse(flags, args)
-	if err != nil {
+	flags := flagSet("repair DIR NEW", stderr)
+	if err := flags.Parse(args); err != nil {
 		return exitUsage, err
 	}
-	repaired, err := store.Repair(store.Options{Dir: dir})
+	if flags.NArg() != 2 {
+		flags.Usage()
+		return exitUsage, errors.New("give the data directory, and an empty one into which all that can be read is copied")
+	}
+	repaired, err := store.Repair(store.Options{Dir: flags.Arg(0)}, flags.Arg(1))
 	if err != nil {
 		return exitFailed, err
 	}
@@ -82,38 +82,7 @@ func repair(args []string, stdout, stderr io.Writer) (int, error) {
 		return exitFailed, err
 	}
 	if repaired.Lost > 0 || repaired.Gaps > 0 {
-		return exitProblem, fmt.Errorf("repaired, except %d unreadable entries; %d places may hold entries that no index names", repaired.Lost, repaired.Gaps)
-	}
-	return exitOK, nil
-}
-
-// migrated is what migrate prints.
-type migrated struct {
-	Form    string `json:"form"`
-	Changed bool   `json:"changed"`
-}
-
-func migrate(args []string, stdout, stderr io.Writer) (int, error) {
-	flags := flagSet("migrate --to group|single DIR", stderr)
-	to := flags.String("to", "", "`FORM`: group makes a single adapter's directory a member's of a new group, single makes a member's a single adapter's")
-	dir, err := parse(flags, args)
-	switch {
-	case err != nil:
-		return exitUsage, err
-	case *to != "group" && *to != "single":
-		return exitUsage, fmt.Errorf("--to is %q, want group or single", *to)
-	}
-	m := migrated{Form: *to}
-	if o := (store.Options{Dir: dir}); *to == "group" {
-		m.Changed, err = store.ToGroup(o)
-	} else {
-		m.Changed, err = store.ToSingle(o)
-	}
-	if err != nil {
-		return exitFailed, err
-	}
-	if err := print(stdout, m, "  "); err != nil {
-		return exitFailed, err
+		return exitProblem, fmt.Errorf("copied, except %d unreadable entries; %d places may have held entries that no index names", repaired.Lost, repaired.Gaps)
 	}
 	return exitOK, nil
 }

@@ -136,7 +136,7 @@ func TestInspect_Overview(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("inspect", dir)
-	want := []store.Overview{{ID: id, Format: 4, Sources: []store.SourceOverview{
+	want := []store.Overview{{ID: id, Format: 1, Form: store.Single, Sources: []store.SourceOverview{
 		{Source: "default/demo", Keys: 3, DeadLetters: 1, NextAt: t0.Add(time.Minute)},
 		{Source: "default/two", Keys: 1, NextAt: t0.Add(4 * time.Minute)},
 	}}}
@@ -152,7 +152,7 @@ func TestVerify_ReportsItsFindings(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("verify", dir)
-	want := []store.Report{{ID: id, Format: 4, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
+	want := []store.Report{{ID: id, Format: 1, Form: store.Single, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
 	if d := cmp.Diff(want, decode[store.Report](t, out)); d != "" || code != 0 || errs != "" {
 		t.Errorf("%d %s %s", code, errs, d)
 	}
@@ -228,46 +228,34 @@ func TestMain_UnwritableOutputFails(t *testing.T) {
 	}
 }
 
-// Repair says with its status what it did: nothing to do, all is whole, not
-// possible.
+// Repair says with its status what it did: all is copied, or it is not possible. A directory in use and one that is not empty
+// are left alone.
 func TestRepair_SaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
-	run := func(args ...string) (int, store.Repaired, string) {
-		t.Helper()
-		var stdout, stderr strings.Builder
-		code := Main(append([]string{"repair"}, args...), &stdout, &stderr)
-		var r store.Repaired
-		if stdout.Len() > 0 {
-			if err := json.Unmarshal([]byte(stdout.String()), &r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return code, r, stderr.String()
-	}
-	if code, _, said := run(dir); code != exitFailed || !strings.Contains(said, "in use") {
+	made := filepath.Join(t.TempDir(), "new")
+	if code, _, said := run("repair", dir, made); code != exitFailed || !strings.Contains(said, "in use") {
 		t.Errorf("in use: %d %s", code, said)
 	}
 	// A change that does not say what was there leaves rows behind that follow from nothing.
 	if _, err := db.Apply(false, store.Change{Source: "default/demo", Key: "ns/a", New: waiting(9)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if code, r, said := run(dir); code != exitOK || !r.Needed || r.Keys != 4 || r.DeadLetters != 1 || r.Lost != 0 || r.Sources != 2 || r.Aside == "" {
+	closed(t, db)
+	code, out, said := run("repair", dir, made)
+	if r := decode[store.Repaired](t, out)[0]; code != exitOK || r.Keys != 4 || r.DeadLetters != 1 || r.Lost != 0 || r.Sources != 2 {
 		t.Errorf("%d %+v %s", code, r, said)
 	}
-	if code, r, said := run(dir); code != exitOK || r.Needed || r.Keys != 4 {
-		t.Errorf("again: %d %+v %s", code, r, said)
+	if code, _, said := run("verify", made); code != exitOK {
+		t.Errorf("verify after it: %d %s", code, said)
 	}
-	if code := Main([]string{"verify", dir}, io.Discard, io.Discard); code != exitOK {
-		t.Errorf("verify after it: %d", code)
+	if code, _, said := run("repair", dir, made); code != exitFailed || !strings.Contains(said, "not empty") {
+		t.Errorf("again: %d %s", code, said)
 	}
-	if code, _, _ := run(); code != exitUsage {
-		t.Errorf("without a directory: %d", code)
+	if code, _, _ := run("repair", dir); code != exitUsage {
+		t.Errorf("without a new directory: %d", code)
 	}
-	if code, _, _ := run(filepath.Join(dir, "absent")); code != exitFailed {
+	if code, _, _ := run("repair", filepath.Join(dir, "absent"), filepath.Join(dir, "new")); code != exitFailed {
 		t.Errorf("an absent directory: %d", code)
 	}
 }
@@ -296,7 +284,7 @@ func TestInspect_ListsTheWatchedObjects(t *testing.T) {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	_, out, _ = run("inspect", dir)
-	if o := decode[store.Overview](t, out)[0]; o.Format != 4 || len(o.Sources) != 2 || o.Sources[0].Watched != 0 || o.Sources[1].Watched != 2 {
+	if o := decode[store.Overview](t, out)[0]; o.Format != 1 || len(o.Sources) != 2 || o.Sources[0].Watched != 0 || o.Sources[1].Watched != 2 {
 		t.Errorf("%+v", o)
 	}
 	_, out, _ = run("verify", dir)

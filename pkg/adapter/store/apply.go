@@ -34,7 +34,6 @@ type delta struct {
 	source string
 	*counter
 	sum
-	volume
 }
 
 // Apply implements Store.
@@ -69,10 +68,6 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 	}
 	for i := range deltas {
 		d := &deltas[i]
-		if err := d.volume.merge(b, s, d.source); err != nil {
-			b.Close()
-			return nil, err
-		}
 		if d.sum == (sum{}) {
 			continue
 		}
@@ -96,7 +91,7 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
-		deltas[i].counter.bytes.Add(deltas[i].volume.bytes)
+		deltas[i].counter.bytes.Add(deltas[i].sum.bytes)
 	}
 	for i := range changes {
 		if changes[i].Corrupt {
@@ -158,13 +153,12 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	if n == 0 && grown == 0 && !c.Corrupt {
 		return deltas, nil
 	}
-	held := volume{bytes: grown, entries: n}
+	change := sum{bytes: grown}
+	change.count(c.Key, n)
 	if c.Corrupt {
-		// How large it was is not known: with a number of entries that is wrong the
-		// next start counts the bytes anew.
-		held.entries++
+		change.unsized++
 	}
-	return db.count(deltas, c.Source, c.Key, n, held)
+	return db.count(deltas, c.Source, change)
 }
 
 // rowBytes is about what the rows of an entry take, beside its event.
@@ -219,7 +213,7 @@ func keeps(old, event *schedule.Event) bool {
 	return old == event || event.Omitted || old.Time == event.Time && old.SameBody(event)
 }
 
-func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([]delta, error) {
+func (db *DB) count(deltas []delta, source string, change sum) ([]delta, error) {
 	i := len(deltas) - 1
 	for ; i >= 0 && deltas[i].source != source; i-- {
 	}
@@ -231,8 +225,7 @@ func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
-	deltas[i].volume.add(held)
-	deltas[i].sum.count(key, n)
+	deltas[i].sum.plus(change)
 	return deltas, nil
 }
 

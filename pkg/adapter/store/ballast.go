@@ -33,7 +33,7 @@ type ballast struct {
 
 func newBallast(o *Options, fs vfs.FS, u vfs.DiskUsage, log *slog.Logger) *ballast {
 	b := &ballast{fs: fs, path: fs.PathJoin(o.Dir, ballastName), log: log}
-	if !o.ReadOnly && o.Reserve >= 0 {
+	if !o.ReadOnly && !o.New && o.Reserve >= 0 {
 		b.size = int64(min(u.TotalBytes/16, maxBallast))
 	}
 	return b

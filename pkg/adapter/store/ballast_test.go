@@ -40,14 +40,12 @@ func newLimited(size int64) *limited {
 
 func (l *limited) free() int64 {
 	left := l.size - l.others.Load()
-	names, _ := l.mem.List("data") // without a directory nothing is taken
+	if l.hasBallast() { // allocated space is not in the size of a file
+		left -= l.size / 16
+	}
+	names, _ := l.mem.List("data/store") // without a directory nothing is taken
 	for _, name := range names {
-		info, err := l.mem.Stat(l.mem.PathJoin("data", name))
-		switch {
-		case err != nil: // it was removed meanwhile
-		case name == l.mem.PathBase(ballastFile): // allocated space is not in the size of a file
-			left -= l.size / 16
-		default:
+		if info, err := l.mem.Stat(l.mem.PathJoin("data/store", name)); err == nil { // else it was removed meanwhile
 			left -= info.Size()
 		}
 	}

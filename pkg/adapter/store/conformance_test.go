@@ -92,6 +92,10 @@ func TestPebble_OnDisk(t *testing.T) {
 
 func copyFiles(t *testing.T, to, from string) {
 	t.Helper()
+	to, from = filepath.Join(to, "store"), filepath.Join(from, "store")
+	if err := os.Mkdir(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	files, err := os.ReadDir(from)
 	if err != nil {
 		t.Fatal(err)

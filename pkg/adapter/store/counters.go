@@ -8,14 +8,14 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// counterMerger adds up the operands of a counter row: two zigzag varints, how
-// many keys and how many dead letters came (or went). Its name is stored with
-// the data: another arithmetic needs another name.
+// counterMerger adds up the operands of a counter row: four zigzag varints, the fields of a sum. Its
+// name is stored with the data: another arithmetic needs another name.
 var counterMerger = &pebble.Merger{
 	Name: "reschedule.counter.v1",
 	Merge: func(_, value []byte) (pebble.ValueMerger, error) {
@@ -26,24 +26,43 @@ var counterMerger = &pebble.Merger{
 
 var errCounter = errors.New("store: a counter that is not of this format")
 
-type sum struct{ keys, dead int64 }
+// sum is what a source has.
+type sum struct {
+	keys, dead int64 // keys and dead letters
+	bytes      int64 // the sum of [schedule.Entry.Size]
+	// unsized counts the entries that could not be read when they were replaced or removed. How large
+	// they were is not known, so bytes is too large until the next start counts the records.
+	unsized int64
+}
 
 func (s *sum) add(value []byte) error {
-	keys, n := binary.Varint(value)
-	if n <= 0 {
+	var fields [4]int64
+	for i := range fields {
+		n := 0
+		if fields[i], n = binary.Varint(value); n <= 0 {
+			return errCounter
+		}
+		value = value[n:]
+	}
+	if len(value) > 0 {
 		return errCounter
 	}
-	dead, m := binary.Varint(value[n:])
-	if m <= 0 || n+m != len(value) {
-		return errCounter
-	}
-	s.keys += keys
-	s.dead += dead
+	s.plus(sum{fields[0], fields[1], fields[2], fields[3]})
 	return nil
 }
 
+func (s *sum) plus(o sum) {
+	s.keys += o.keys
+	s.dead += o.dead
+	s.bytes += o.bytes
+	s.unsized += o.unsized
+}
+
 func (s *sum) append(dst []byte) []byte {
-	return binary.AppendVarint(binary.AppendVarint(dst, s.keys), s.dead)
+	for _, n := range [...]int64{s.keys, s.dead, s.bytes, s.unsized} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	return dst
 }
 
 // MergeNewer implements pebble.ValueMerger.
@@ -79,18 +98,15 @@ func (db *DB) counter(source string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := db.loadVolume(source, s.keys+s.dead)
-	if err != nil {
-		return nil, err
-	}
 	c := &counter{}
 	c.keys.Store(s.keys)
 	c.dead.Store(s.dead)
-	c.bytes.Store(bytes)
+	c.bytes.Store(s.bytes)
 	db.counters.sources.Store(source, c)
 	return c, nil
 }
 
+// storedCounter reads the counter row. If it cannot be read or is not exact, the records are counted.
 func (db *DB) storedCounter(source string) (sum, error) {
 	var s sum
 	value, closer, err := db.db.Get(appendCounterKey(nil, source))
@@ -99,28 +115,35 @@ func (db *DB) storedCounter(source string) (sum, error) {
 		return s, nil
 	case err == nil:
 		defer closer.Close()
-		if err = s.add(value); err == nil {
+		if err = s.add(value); err == nil && s.unsized == 0 {
 			return s, nil
 		}
 	case !pebble.IsCorruptionError(err):
 		return s, fmt.Errorf("store: counting source %q: %w", source, err)
 	}
-	db.corruptAt(fmt.Sprintf("the counter of source %q", source), err)
-	if s, err = db.recount(source); err != nil || db.readOnly {
+	if err != nil {
+		db.corruptAt(fmt.Sprintf("the counter of source %q", source), err)
+	}
+	start := time.Now()
+	if s, err = db.recount(source); err != nil {
 		return s, err
+	}
+	db.log.Info("the records of a source were counted, because its counter was damaged", "source", source, "entries", s.keys+s.dead, "bytes", s.bytes, "took", time.Since(start))
+	if db.readOnly {
+		return s, nil
 	}
 	// A value, not an operand: what lies below it is not read any more.
-	if err := db.write(appendCounterKey(nil, source), s.append(nil), true); err != nil {
-		return s, err
-	}
-	return s, nil
+	return s, db.write(appendCounterKey(nil, source), s.append(nil), true)
 }
 
-// recount adds up from the records what the counter row should say.
+// recount adds up from the records what the counter row should say. An entry that cannot be read
+// counts without its bytes.
 func (db *DB) recount(source string) (s sum, err error) {
-	err = db.eachRecord(source, func(key string, _ func() (*schedule.Entry, error)) error {
+	err = db.eachRecord(source, func(key string, read func() (*schedule.Entry, error)) error {
+		e, err := read()
 		s.count(key, 1)
-		return nil
+		s.bytes += e.Size(key)
+		return err
 	})
 	return s, err
 }
@@ -179,4 +202,17 @@ func (db *DB) Count(source string) (keys, deadLetters int64, err error) {
 		return 0, 0, err
 	}
 	return c.keys.Load(), c.dead.Load(), nil
+}
+
+// Bytes implements Store.
+func (db *DB) Bytes(source string) (int64, error) {
+	if !db.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer db.gate.leave()
+	c, err := db.counter(source)
+	if err != nil {
+		return 0, err
+	}
+	return max(c.bytes.Load(), 0), nil
 }

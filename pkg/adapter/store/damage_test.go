@@ -53,7 +53,7 @@ func wholeStore(t *testing.T) (fs *vfs.MemFS, keys []string) {
 // table is the largest table of the store and its size.
 func table(t *testing.T, fs vfs.FS) (name string, size int64) {
 	t.Helper()
-	names, err := fs.List("data")
+	names, err := fs.List("data/store")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +61,12 @@ func table(t *testing.T, fs vfs.FS) (name string, size int64) {
 		if !strings.HasSuffix(n, ".sst") {
 			continue
 		}
-		info, err := fs.Stat(fs.PathJoin("data", n))
+		info, err := fs.Stat(fs.PathJoin("data/store", n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if info.Size() > size {
-			name, size = fs.PathJoin("data", n), info.Size()
+			name, size = fs.PathJoin("data/store", n), info.Size()
 		}
 	}
 	return name, size
@@ -257,18 +257,15 @@ func repairDamaged(t *testing.T, fs *vfs.MemFS, keys []string, bad int, started 
 	if bad >= 2 && started { // one of the unreadable keys was removed, one replaced
 		wantKeys, wantLost = wantKeys+1, bad-2
 	}
-	r, err := Repair(Options{Dir: "data", FS: fs})
-	if err != nil || !r.Needed || r.Keys != int64(wantKeys) || r.Lost != int64(wantLost) || len(r.LostKeys) != wantLost || r.Aside != "damaged-1" {
+	r, err := Repair(Options{Dir: "data", FS: fs}, "new")
+	if err != nil || r.Keys != int64(wantKeys) || r.Lost != int64(wantLost) || len(r.LostKeys) != wantLost {
 		fail("repair: %+v %v, want %d keys and %d lost", r, err, wantKeys, wantLost)
 		return
 	}
-	if v, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !v.Clean() || v.Keys != int64(wantKeys) {
+	if v, err := Verify(Options{Dir: "new", FS: fs}); err != nil || !v.Clean() || v.Keys != int64(wantKeys) {
 		fail("after the repair: %+v %v", v, err)
 	}
-	if again, err := Repair(Options{Dir: "data", FS: fs}); err != nil || again.Needed || again.Keys != r.Keys {
-		fail("a second repair: %+v %v", again, err)
-	}
-	db := open(t, Options{FS: fs})
+	db := open(t, Options{Dir: "new", FS: fs})
 	defer db.Close()
 	if n, err := db.NextRevision(); err != nil || n <= damagedKeys {
 		fail("revision %d is handed out again: %v", n, err)
@@ -358,73 +355,56 @@ func TestCounter_UnreadableIsRecounted(t *testing.T) {
 	}
 }
 
-// A repair that is cut off at any step of the exchange is ended by the next
-// start.
-func TestRepair_CutOffAnywhereIsEnded(t *testing.T) {
+// A log that lacks what was on stable storage refuses the start. A repair copies what the tables and the rest of the log
+// have, and the old directory stays as it was.
+func TestRepair_OfALogCopiesTheRest(t *testing.T) {
 	t.Parallel()
-	whole := vfs.NewMem()
-	db := open(t, Options{FS: whole})
-	fill(t, db, "a", "b")
-	if err := db.db.Delete(appendCounterKey(nil, "s"), pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	cut := 0
-	for n := 0; ; n++ {
-		fs := vfs.NewMem()
-		if _, err := vfs.Clone(whole, fs, "data", "data"); err != nil {
-			t.Fatal(err)
+	const n = 40
+	whole, name := unflushed(t, n)
+	size := sizeOf(t, whole, "data/store/"+name)
+	for _, percent := range []int64{1, 20, 60, 97} {
+		fs := copyOf(t, whole)
+		cut(t, fs, "data/store/"+name, size*percent/100)
+		before := namesOf(t, fs, "")
+		r, err := Repair(Options{Dir: "data", FS: fs}, "new")
+		if least := (n/2 - 1) * (percent + 30) / 100; err != nil || r.Gaps != 1 || r.Keys < least || r.Keys >= n {
+			t.Errorf("damage at %d%%: %+v %v", percent, r, err)
 		}
-		_, err := Repair(Options{Dir: "data", FS: &cutFS{FS: fs, left: n}})
-		ended := err == nil
-		if !ended && !errors.Is(err, errCut) {
-			t.Fatal(err)
+		if after := namesOf(t, fs, ""); !slices.Equal(before, after) {
+			t.Errorf("the files were %v, now %v", before, after)
 		}
-		if swapping(fs, "data") {
-			cut++
-			if _, err := Verify(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "adapter repair") {
-				t.Errorf("cut off at %d: verify: %v", n, err)
-			}
-		}
-		db := open(t, Options{FS: fs})
-		for _, key := range []string{"a", "b"} {
-			if e, err := db.Get("s", key); err != nil || e == nil {
-				t.Errorf("cut off at %d: %+v %v", n, e, err)
-			}
-		}
+		db := open(t, Options{Dir: "new", FS: fs})
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || ended && r.Needed || r.Keys != 2 {
-			t.Errorf("cut off at %d: %+v %v", n, r, err)
+		if v, err := Verify(Options{Dir: "new", FS: fs}); err != nil || !v.Clean() || v.Keys != r.Keys {
+			t.Errorf("damage at %d%%: after the repair: %+v %v", percent, v, err)
 		}
-		if ended {
-			break
-		}
-	}
-	if cut < 5 {
-		t.Errorf("the exchange was cut off %d times", cut)
 	}
 }
 
-var errCut = errors.New("cut off")
-
-// cutFS fails all changes of names in the data directory after some.
-type cutFS struct {
-	vfs.FS
-	left int
-}
-
-func (f *cutFS) Rename(from, to string) error {
-	if strings.HasPrefix(from, "data/repair/") && strings.HasPrefix(to, "data/repair/") { // the engine's
-		return f.FS.Rename(from, to)
+// A start with the new directory of a repair that was cut off is refused: it would be a new store. Another repair into it
+// is not.
+func TestRepair_CutOffIsNoStore(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if f.left--; f.left < 0 {
-		return errCut
+	if lock, err := Claim(Options{Dir: "new", FS: fs}); err != nil || lock.Close() != nil {
+		t.Fatal(err)
 	}
-	return f.FS.Rename(from, to)
+	if _, err := Open(Options{Dir: "new", FS: fs}); !errors.Is(err, errCutOff) {
+		t.Error(err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err != nil || r.Keys != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("into a directory with a store: %+v %v", r, err)
+	}
 }
 
 // A directory that is no data directory is left as it is. A file LOCK was left in it, and then
@@ -433,7 +413,7 @@ func TestVerify_WrongDirectory(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string]func(Options) error{
 		"verify": func(o Options) error { _, err := Verify(o); return err },
-		"repair": func(o Options) error { _, err := Repair(o); return err },
+		"repair": func(o Options) error { _, err := Repair(o, "new"); return err },
 	} {
 		fs := vfs.NewMem()
 		if err := fs.MkdirAll("wrong", 0o700); err != nil {
@@ -453,7 +433,7 @@ func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	db := open(t, Options{FS: fs})
-	if _, err := Repair(Options{Dir: "data", FS: fs}); err == nil {
+	if _, err := Repair(Options{Dir: "data", FS: fs}, "new"); err == nil {
 		t.Error("a store in use was repaired")
 	}
 	if err := db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync); err != nil {
@@ -462,10 +442,78 @@ func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "version 99") {
+	if _, err := Repair(Options{Dir: "data", FS: fs}, "new"); err == nil || !strings.Contains(err.Error(), "version 99") {
 		t.Error(err)
 	}
-	if _, err := Repair(Options{Dir: "absent", FS: fs}); err == nil {
+	if _, err := Repair(Options{Dir: "absent", FS: fs}, "new"); err == nil {
 		t.Error("a directory that is not there was repaired")
 	}
+}
+
+// write writes bytes into a file, or flips one bit.
+func write(t *testing.T, fs vfs.FS, name string, at int64, data []byte) {
+	t.Helper()
+	f, err := fs.OpenReadWrite(name, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if data == nil {
+		data = make([]byte, 1)
+		if _, err := f.ReadAt(data, at); err != nil {
+			t.Fatal(err)
+		}
+		data[0] ^= 8
+	}
+	if _, err := f.WriteAt(data, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unflushed is a store whose entries are in the log only, as after kill -9: the last records
+// are larger than a block of the log.
+func unflushed(t *testing.T, n int) (fs *vfs.MemFS, log string) {
+	t.Helper()
+	disk := vfs.NewCrashableMem()
+	db := open(t, Options{FS: disk})
+	for i := range n {
+		e := goldenEntries()["full"]
+		e.Revision = uint64(i + 1)
+		e.Event = &schedule.Event{Type: "t", Data: bytes.Repeat([]byte{byte(i)}, 200+i/(n/2)*100_000)}
+		c, err := db.Apply(false, Change{Source: "s", Key: fmt.Sprintf("k%04d", i), New: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openSynced(fs, "data/store")
+	if err != nil || len(s.files) == 0 {
+		t.Fatal(s, err)
+	}
+	return fs, s.files[len(s.files)-1].name
+}
+
+// copyOf is a copy of a data directory, to damage it.
+func copyOf(t *testing.T, fs vfs.FS) *vfs.MemFS {
+	t.Helper()
+	bad := vfs.NewMem()
+	if _, err := vfs.Clone(fs, bad, "data", "data"); err != nil {
+		t.Fatal(err)
+	}
+	return bad
+}
+
+func sizeOf(t *testing.T, fs vfs.FS, name string) int64 {
+	t.Helper()
+	info, err := fs.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }

@@ -6,24 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ErrInUse is the error of a directory that another process has open.
-var ErrInUse = errors.New("it is in use by another process")
-
-var (
-	errReadOnly = errors.New("store: opened read-only")
-)
+var errReadOnly = errors.New("store: opened read-only")
 
 // DB is the Store on Pebble.
 type DB struct {
@@ -33,32 +23,31 @@ type DB struct {
 	onFatal  func(error)
 	observe  func(time.Duration)
 
-	id        string
-	fatal     atomic.Pointer[error]
-	gate      gate
-	copying   sync.Mutex // while there is a checkpoint
-	places    places
-	engine    limited     // log lines about errors of the engine
-	stalls    limited     // log lines about writes that wait for it
-	stalled   atomic.Bool // writes wait for it
-	flushing  atomic.Bool // it flushes
-	reclaim   reclaim
-	revisions revisions
-	counters  counters
-	lazy      lazySync
-	keeper    housekeeper
-	absent    absent
-	space     space
-	lock      *pebble.Lock
-	full      *fullFS
-	dir       string
-	tables    sstable.ReaderOptions
-	grouped   *grouped    // nil: the store is of a single adapter
-	over      *View       // of a store over a view
-	damaged   atomic.Bool // a block of a file could not be read
-	// replicated: it was opened as a view, or is over one. view: the directory is one.
-	replicated, view bool
-	migrating        bool // it may be either
+	id         string
+	fatal      atomic.Pointer[error]
+	gate       gate
+	copying    sync.Mutex // while there is a checkpoint
+	places     places
+	engine     limited     // log lines about errors of the engine
+	stalls     limited     // log lines about writes that wait for it
+	stalled    atomic.Bool // writes wait for it
+	flushing   atomic.Bool // it flushes
+	reclaim    reclaim
+	revisions  revisions
+	counters   counters
+	lazy       lazySync
+	keeper     housekeeper
+	absent     absent
+	space      space
+	lock       *pebble.Lock
+	full       *fullFS
+	dir        string      // the data directory
+	folder     string      // in it, of the engine's files
+	grouped    *grouped    // nil: the store is of a single adapter
+	over       *View       // of a store over a view
+	damaged    atomic.Bool // a block of a file could not be read
+	replicated bool        // it was opened as a view, or is over one
+	form       Form        // of the directory
 
 	clock struct {
 		sync.Mutex
@@ -67,10 +56,6 @@ type DB struct {
 }
 
 var _ Store = (*DB)(nil)
-
-// RestoringName is the file that marks a directory into which a back-up is being restored.
-// Such a directory may lack files, so nothing is written to it.
-const RestoringName = "restoring"
 
 // Open opens the data directory, or makes one.
 func Open(o Options) (*DB, error) {
@@ -87,42 +72,38 @@ func Open(o Options) (*DB, error) {
 
 func (db *DB) open(o Options) (err error) {
 	fs := o.fs()
-	if !o.ReadOnly {
-		if err := fs.MkdirAll(o.Dir, 0o700); err != nil {
-			return err
+	if o.ReadOnly {
+		if holdsNothing(&o) {
+			return ErrNothing
 		}
-	} else if _, err := fs.Stat(o.Dir); err != nil {
+	} else if err := makeDir(fs, o.Dir); err != nil {
 		return err
-	} else if holdsNothing(fs, o.Dir) { // the lock would leave a file
-		return ErrNothing
 	}
-	lock := o.lock
-	if lock == nil {
-		if lock, err = lockDirectory(fs, o.Dir); err != nil {
+	if !o.New { // who writes NewDir has the lock
+		if db.lock, err = lockDirectory(fs, o.Dir); err != nil {
 			return err
 		}
-		db.lock = lock
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, lock.Close())
+				err = errors.Join(err, db.lock.Close())
 			}
 		}()
+		if !o.ReadOnly {
+			if err := endAdoption(fs, o.Dir); err != nil {
+				return err
+			}
+		}
 	}
-	if _, missing := fs.Stat(fs.PathJoin(o.Dir, RestoringName)); missing == nil && !o.ReadOnly && !o.restoring {
-		return errors.New("a restore into it was cut off, or is under way: run adapter restore again, which begins anew")
-	}
+	db.dir, db.folder = o.Dir, o.folder()
 	if !o.ReadOnly {
-		err = errors.Join(endSwap(fs, o.Dir), fs.RemoveAll(fs.PathJoin(o.Dir, checkpointDir)))
-	} else if swapping(fs, o.Dir) {
-		err = errors.New("a repair of it was cut off: run adapter repair")
-	}
-	if err != nil {
-		return err
+		if err := makeDir(fs, db.folder); err != nil {
+			return err
+		}
 	}
 	u, _ := usage(fs, o.Dir)
 	b := newBallast(&o, fs, u, db.log)
 	db.space.init(&o, fs, u, b) // it makes space for what follows
-	synced, err := openSynced(fs, o.Dir)
+	synced, err := openSynced(fs, db.folder)
 	if err == nil && !o.lenient {
 		err = synced.refuse()
 	}
@@ -137,11 +118,8 @@ func (db *DB) open(o Options) (err error) {
 			err = errors.Join(err, synced.close())
 		}
 	}()
-	db.full = newFullFS(fs, o.Dir, synced, b, db.look, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
-	po := db.pebble(&o, db.full, u.TotalBytes)
-	po.Lock = lock
-	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
-	db.db, err = pebble.Open(o.Dir, po)
+	db.full = newFullFS(fs, db.folder, synced, b, db.look, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
+	db.db, err = pebble.Open(db.folder, db.pebble(&o, db.full, u.TotalBytes))
 	if err != nil {
 		if !IsFull(err) && !errors.Is(err, os.ErrPermission) {
 			err = fmt.Errorf("%w; if a file of it is damaged: %s", err, cure)
@@ -149,50 +127,27 @@ func (db *DB) open(o Options) (err error) {
 		return err
 	}
 	db.full.opened.Store(true)
-	start := db.start
-	switch {
-	case o.start != nil:
-		db.migrating = true
-		start = func(*Options) error { return o.start(db) }
-	case o.replicated:
-		start = func(*Options) error { return db.startView() }
+	start := func() error { return db.start(&o) }
+	if o.replicated {
+		start = db.startView
 	}
-	if err := start(&o); err != nil {
+	if err := start(); err != nil {
 		db.keeper.end()
 		return errors.Join(err, db.db.Close())
 	}
 	return nil
 }
 
-// holdsNothing reports that a directory has no file of a store, not even of a damaged one.
-func holdsNothing(fs vfs.FS, dir string) bool {
-	names, err := fs.List(dir)
-	return err == nil && !swapping(fs, dir) && !slices.ContainsFunc(names, func(name string) bool {
-		return strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, "marker.") || strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".log")
-	})
-}
-
-func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
-	lock, err := pebble.LockDirectory(dir, fs)
-	if errors.Is(err, syscall.EAGAIN) {
-		return nil, ErrInUse
-	}
-	if err != nil {
-		return nil, fmt.Errorf("it is in use by another process, or cannot be locked: %w", err)
-	}
-	return lock, nil
-}
-
 // start reads the meta table, or writes it into an empty store.
 func (db *DB) start(o *Options) error {
-	read := func() error { return db.readMeta(o.ReadOnly) }
+	read := func() error { return db.readMeta(o) }
 	if o.lenient {
-		read = func() error { return db.readLenient(o.partial) }
+		read = db.readLenient
 	}
 	if err := read(); err != nil {
 		return err
 	}
-	if o.ReadOnly {
+	if o.ReadOnly || o.eitherForm {
 		return nil
 	}
 	return db.startKeeper()

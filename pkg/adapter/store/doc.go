@@ -28,12 +28,11 @@
 //	r/ source 0 due key 0 revision        → empty; only entries with a RetryAt
 //	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
 //	u/ source 0 key                       → instant, revision; only with an UnfinishedAt
-//	c/ source                             → two zigzag varints: keys, dead letters
-//	b/ source                             → two zigzag varints: bytes, entries
+//	c/ source                             → four zigzag varints: keys, dead letters, bytes, entries of unknown size
 //	p/ source                             → empty; a purge under way
 //	f/ source 0 watch object              → what was reported of a watched object last
 //	w/ source 0 watch                     → where a watch stands
-//	m/format, m/id, m/revision, m/clock → text; m/applied → 8 bytes, big-endian
+//	m/format, m/form, m/id, m/revision, m/clock → text; m/applied → two numbers, 8 bytes each, big-endian
 //
 // For example the row of key "k" of source "s", due one nanosecond after 1970
 // with revision 258:
@@ -110,20 +109,20 @@
 // are not; files created are there after an fsync of their directory; rename is
 // atomic. It does not assume that sectors are written in order, or whole.
 //
-// # Versions
+// # The data directory
 //
-// m/format is 4. It is 5 in the view of a replicated store, which has m/applied, the number of the last
+// Pebble's files are in the folder store. A restore, a repair and a copy of another member's view are
+// written to store.new, and renamed to store.next when they are whole; the next Open puts store.next in the
+// place of store. So a crash at any time leaves one store, the old one or the new one.
+//
+// m/format is 1. A program refuses a directory with another number and names
+// it and its own, before it changes anything but the log's housekeeping. Any change that
+// another program would misread takes a new number; testdata has the bytes of
+// this version. m/form is "single", or "group" in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
 // Such a view may have m/history, which distinguishes its group from others that began with the same
 // store, and m/before, the history before and its last entry in the group; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
-// is not the first. [ToGroup] and [ToSingle] change one into the other.
-// A program refuses a directory with an unknown number and names
-// it and its own, before it changes anything but the log's housekeeping. Any change that
-// an older program would misread takes a new number; testdata has the bytes of
-// this version. b/ has the number of entries, as c/ has: where they differ, because an entry
-// that was replaced could not be read, the bytes are counted again from the records, at
-// the first use of the source. Pebble's own files have its format major version 20 or later
-// (its FormatWALSyncChunks); its own ratchet guards them.
+// is not the first. [Restored] changes a copy from one form into the other.
 //
 // # Limits
 //
@@ -139,26 +138,24 @@
 //
 // # Damage
 //
-// A block that cannot be read hides all rows in it. Scans go on behind it: where
-// it ends is found by halves, with the engine's sizes between keys. Of
+// A block that cannot be read hides all rows in it. Scans go on behind it, with the next key at which a table of
+// the engine begins or has ended. Of
 // s/, Get reports it for each key, and lists take the names from d/. An event that cannot be
 // read, is missing, or is not of the size that the record says, is damage of its record. Of d/ and u/,
 // the rows are derived from s/ on the way. Of r/ and x/, they are passed over: lists
-// by time lack them, expiry waits for the due time. A counter is added up anew. Of
+// by time lack them, expiry waits for the due time. A counter is added up from the records. Of
 // f/ and w/, they count as absent, so that the objects are scheduled once more; a mark
 // that was written since is found by Mark, not by Marks. Of
 // m/, a start is refused. To replace or remove a bad record hides it by a range, which is
-// seen without reading what is below; its index rows are looked for in the background.
-// A table whose index cannot be read is one bad block; Verify and Repair read
-// the others as if it were empty, so that entries may be as they were before it.
+// seen without reading what is below; its index rows are looked for in the background, and the size
+// of its source is counted by the next start.
 // A log or a manifest that lacks what was on stable storage refuses the start: the file "synced" has
 // the length and the checksum of what was synced of each, and is written after each fsync of them. A line
 // of a file is removed, durably, before the file is, so that no crash leaves a file behind its line. After a
-// power loss the lines may be a second old, or torn: what they lack is not checked. Repair cuts the log off at the
-// damage, and refuses a damaged manifest: without it the order of the tables is not known.
-// A file with a bad block cannot be compacted: Repair writes all that can be read into
-// a new store, and exchanges the files under the names REPAIR-OUT and REPAIR-IN. If it
-// has lost an entry, it inverts every fingerprint, since a mark may be of that entry.
+// power loss the lines may be a second old, or torn: what they lack is not checked.
+// Repair copies what can be read into a new directory, and changes nothing in the old one. If it
+// has lost an entry, it inverts every fingerprint, since a mark may be of that entry. A damaged manifest, or
+// a file that the engine does not open, needs a back-up.
 //
 // # A full disk
 //

@@ -150,7 +150,7 @@ func TestLog_AfterAFailureAllCallsEnd(t *testing.T) {
 		"log":       func(op errorfs.Op) bool { return isLog(op) && isSync(op) },
 		"new log":   func(op errorfs.Op) bool { return isLog(op) && op.Kind != errorfs.OpFileWrite && changes(op) },
 		"manifest":  func(op errorfs.Op) bool { return strings.Contains(op.Path, "MANIFEST") && isSync(op) },
-		"directory": func(op errorfs.Op) bool { return op.Path == "data" && isSync(op) },
+		"directory": func(op errorfs.Op) bool { return op.Path == "data/store" && isSync(op) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 type Overview struct {
 	ID      string           `json:"id"`
 	Format  int              `json:"format"`
+	Form    Form             `json:"form"`
 	Clock   time.Time        `json:"clock,omitzero"` // the last recorded wall clock
 	Sources []SourceOverview `json:"sources"`
 }
@@ -27,7 +28,7 @@ type SourceOverview struct {
 
 // Overview lists the sources.
 func (db *DB) Overview() (Overview, error) {
-	o := Overview{ID: db.id, Format: db.format(), Sources: []SourceOverview{}}
+	o := Overview{ID: db.id, Format: format, Form: db.form, Sources: []SourceOverview{}}
 	var err error
 	if o.Clock, err = db.Clock(); err != nil {
 		return o, err

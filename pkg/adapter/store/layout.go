@@ -19,7 +19,6 @@ const (
 	tableExpiry     = 'x'
 	tableUnfinished = 'u'
 	tableCounter    = 'c'
-	tableVolume     = 'b'
 	tablePurge      = 'p'
 	tableMark       = 'f'
 	tableWatch      = 'w'

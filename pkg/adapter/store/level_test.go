@@ -50,9 +50,6 @@ func TestLevel_WrittenOnceAllUnderstand(t *testing.T) {
 	if _, err := OpenView(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrLevel) {
 		t.Error("an older program opened the view:", err)
 	}
-	if _, err := ToSingle(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrLevel) {
-		t.Error("an older program migrated it:", err)
-	}
 	v := viewWith(t, vfs.NewMem(), "data", "a")
 	at := v.Applied()
 	for _, newer := range []uint64{3, 1 << 63} {

@@ -21,9 +21,7 @@ func (c MarkCount) Scope() string {
 	return fmt.Sprintf("%s%016x|%d|%d", countScope, c.Watch, c.Marks, c.Bytes)
 }
 
-// MarkCount reads such a state; false for another one, and for one without the bytes, which
-// older programs wrote: the marks must be counted anew. Older programs do not know the state
-// with the bytes either, remove it, and count anew.
+// MarkCount reads such a state; false for another one.
 func (s *WatchState) MarkCount() (c MarkCount, ok bool) {
 	rest, ok := strings.CutPrefix(s.Scope, countScope)
 	parts := strings.Split(rest, "|")

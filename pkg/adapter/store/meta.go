@@ -13,18 +13,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// The versions of the layout that this program reads and writes: of the store of a single
-// adapter, and of a view of a replicated store. A view has no log of its own: an adapter that
-// runs alone would add changes that the other members do not have. Both numbers go up with any
-// change that an older program would misread.
-const (
-	formatSingle     = 4
-	formatReplicated = 5
-)
+// format is the version of the layout that this program reads and writes. It goes up with any change
+// that another program would misread.
+const format = 1
 
 // The rows of the meta table; their values are text, for people.
 const (
 	metaFormat   = "m/format"   // decimal
+	metaForm     = "m/form"     // a [Form]
 	metaID       = "m/id"       // base 36
 	metaRevision = "m/revision" // decimal: no revision above it was ever returned
 	metaClock    = "m/clock"    // decimal Unix nanoseconds
@@ -132,15 +128,15 @@ func (db *DB) write(key, value []byte, lazy bool) error {
 
 // readMeta takes over what the meta table holds, and fills it if the store is
 // new. It refuses an unknown format.
-func (db *DB) readMeta(readOnly bool) error {
-	format, err := db.meta(metaFormat)
+func (db *DB) readMeta(o *Options) error {
+	version, err := db.meta(metaFormat)
 	if err != nil {
 		return err
 	}
-	if format == "" {
-		return db.create(readOnly)
+	if version == "" {
+		return db.create(o.ReadOnly || o.eitherForm)
 	}
-	if err := db.takeFormat(format); err != nil {
+	if err := db.takeFormat(version, o.eitherForm); err != nil {
 		return err
 	}
 	if db.id, err = db.meta(metaID); err != nil {
@@ -165,39 +161,30 @@ func (db *DB) readMeta(readOnly bool) error {
 	return nil
 }
 
-// takeFormat refuses a layout of an unknown version.
-func (db *DB) takeFormat(format string) error {
-	switch format {
-	case strconv.Itoa(formatSingle):
-	case strconv.Itoa(formatReplicated):
-		db.view = true
-	default:
-		return fmt.Errorf("its format is version %s, this program reads versions %d and %d", format, formatSingle, formatReplicated)
+// takeFormat refuses a layout of another version, and the form that does not fit the program.
+func (db *DB) takeFormat(version string, eitherForm bool) error {
+	if version != strconv.Itoa(format) {
+		return fmt.Errorf("its format is version %s, this program reads version %d", version, format)
 	}
-	return db.checkView()
-}
-
-// format is the version of the store's layout.
-func (db *DB) format() int {
-	if db.view {
-		return formatReplicated
+	form, err := db.meta(metaForm)
+	if err != nil {
+		return err
 	}
-	return formatSingle
-}
-
-var errMembers = errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it before adapter migrate --to single")
-
-// checkView refuses the view of a replicated store to a single adapter, and the other way round.
-func (db *DB) checkView() error {
+	db.form = Form(form)
 	switch {
-	case db.migrating:
-	case db.view && !db.replicated && !db.readOnly:
+	case eitherForm:
+	case db.form == Group && !db.replicated && !db.readOnly:
 		return errMembers
-	case !db.view && db.replicated:
-		return errors.New("it is of a single adapter: a replicated one cannot use it before adapter migrate --to group; or give it an empty directory")
+	case db.form == Single && db.replicated:
+		return errSingle
 	}
 	return nil
 }
+
+var (
+	errMembers = errors.New("it is of a member of a group: start adapter-replicated with --replicated, or restore a back-up with --to single")
+	errSingle  = errors.New("it is of a single adapter: make a back-up of it, and restore that with --to group into an empty directory")
+)
 
 func (db *DB) create(readOnly bool) error {
 	it, err := db.db.NewIter(nil)
@@ -212,22 +199,22 @@ func (db *DB) create(readOnly bool) error {
 		return errors.New("it holds a database that is not of this program")
 	}
 	if readOnly {
-		return errors.New("it holds nothing")
+		return ErrNothing
 	}
 	var random [8]byte
 	rand.Read(random[:]) // it never fails
 	db.id = strconv.FormatUint(binary.BigEndian.Uint64(random[:]), 36)
 	b := db.db.NewBatch()
-	if db.grouped == nil {
+	if db.form = Single; db.grouped != nil {
+		db.form = Group
+	} else {
 		defer b.Close()
 		if hasLog(db.space.fs, db.dir) { // all that this member has is in the log
 			return errMembers
 		}
-	} else {
-		db.view = true
 	}
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(db.format())}, {metaID, db.id}, {metaRevision, "0"},
+		{metaFormat, strconv.Itoa(format)}, {metaForm, string(db.form)}, {metaID, db.id}, {metaRevision, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err
@@ -252,7 +239,7 @@ func (db *DB) meta(key string) (string, error) {
 		return "", nil
 	}
 	if pebble.IsCorruptionError(err) {
-		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes it anew): %w", key, err)
+		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes a new one): %w", key, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", key, err)

@@ -35,13 +35,12 @@ type Options struct {
 	// of the disk is kept free for the log. nil: there is no such log.
 	LogUse func() (now, most int64)
 
-	lock    *pebble.Lock // that is held already
-	lenient bool         // open also what cannot be read in parts
-	partial bool         // some tables are empty that should not be
-	// replicated: the replicated log takes the place of the engine's.
-	replicated bool
-	restoring  bool
-	start      func(*DB) error // of a migration: in the place of a start
+	// New opens the store in [NewDir], without the lock of Dir, which its caller has.
+	New bool
+
+	lenient    bool // open also what cannot be read in parts
+	replicated bool // the replicated log takes the place of the engine's
+	eitherForm bool // open a store of a single adapter, or of a member
 }
 
 const (
@@ -128,7 +127,6 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		},
 	}
 	p.TargetFileSizes[0] = table
-	p.DisableConsistencyCheck = o.lenient
 	p.Experimental.CompactionScheduler = &scheduler{low: db.space.isLow, flushing: db.flushing.Load}
 	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
 	// A PUT mostly reads a key that is not there: a filter saves the read.

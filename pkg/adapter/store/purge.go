@@ -42,9 +42,6 @@ func (db *DB) Purge(source string) error {
 	}
 	err = b.Delete(appendCounterKey(nil, source), nil)
 	if err == nil {
-		err = b.Delete(appendVolumeKey(nil, source), nil)
-	}
-	if err == nil {
 		err = b.Set(purgeKey(source), nil, nil)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // recordVersion is the first byte of every record. A reader refuses another
 // one; the database's format version (meta.go) keeps it from meeting one.
-const recordVersion = 2
+const recordVersion = 1
 
 // The fields of a record that are there, in the order in which they follow.
 const (

@@ -110,7 +110,7 @@ func TestRecord_BytesOfItsVersion(t *testing.T) {
 	t.Parallel()
 	for name, e := range goldenEntries() {
 		record, event := encoded(t, e)
-		compareGolden(t, "record-v2-"+name+".hex", hex.Dump(record)+"event\n"+hex.Dump(event))
+		compareGolden(t, "record-v1-"+name+".hex", hex.Dump(record)+"event\n"+hex.Dump(event))
 		got, err := decoded(record, event)
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRows_BytesOfTheirVersion(t *testing.T) {
 	}
 	text.WriteString("counter\n" + hex.Dump(appendCounterKey(nil, "uid-1")) + "=" + hex.EncodeToString((&sum{keys: 300, dead: -1}).append(nil)) + "\n")
 	text.WriteString("purge\n" + hex.Dump(purgeKey("uid-1")))
-	compareGolden(t, "rows-v2.hex", text.String())
+	compareGolden(t, "rows-v1.hex", text.String())
 }
 
 // An invalid record is refused.
@@ -150,7 +150,7 @@ func TestRecord_InvalidIsRefused(t *testing.T) {
 		record     []byte
 	}{
 		{"empty", "ends too soon", nil},
-		{"of the next version", "its version is 3, this program reads 2", future},
+		{"of the next version", "its version is 2, this program reads 1", future},
 		{"with something behind it", "something follows", append(bytes.Clone(good), 0)},
 		{"with a field of the future", "does not know", []byte{recordVersion, 0x80, 0x80, 0x10, 0}},
 	} {

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,156 +10,80 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // Repaired is what Repair did.
 type Repaired struct {
-	// Needed is false when nothing was wrong: then nothing was changed.
-	Needed      bool   `json:"needed"`
 	ID          string `json:"id"`
 	Sources     int    `json:"sources"`
 	Keys        int64  `json:"keys"`
 	DeadLetters int64  `json:"deadLetters"`
 	// Lost counts the entries that were there and cannot be read, LostKeys are the
 	// first 100 of them. Gaps counts the places among the records that cannot be
-	// read, and the tables and logs of which parts had to be left out: what of them
+	// read, and the files that lack what was on stable storage: what of them
 	// no index row names is not in Lost.
 	Lost     int64    `json:"lost"`
 	LostKeys []string `json:"lostKeys,omitempty"`
 	Gaps     int64    `json:"gaps"`
 	// Marks counts what is remembered of watched objects, as far as it can be read.
 	Marks int64 `json:"marks,omitempty"`
-	// Again reports that every watched object counts as changed, since entries or
-	// parts of tables and logs were lost: its keys are scheduled once more.
+	// Again reports that every watched object counts as changed, because entries were lost, or may be:
+	// its keys are scheduled once more.
 	Again bool `json:"again,omitempty"`
 	// NewID reports that the store's id could not be read: events that are repeated
 	// after a crash have other ids than before.
 	NewID bool `json:"newID,omitempty"`
-	// Aside is the directory with the files from before, below the data directory.
-	Aside string `json:"aside,omitempty"`
-	// Problems are the first 100 that were found.
-	Problems []string `json:"problems,omitempty"`
 }
 
-// Repair repairs a data directory that no process has open. It writes all readable
-// records into a new store, whose index rows and counters follow from them as always,
-// and replaces the old store by it. It keeps the old files in a directory aside. It
-// needs disk space for the copy. A directory that Verify finds clean stays as it is. A
-// repair that is cut off has changed nothing, or is ended by the next Open or Repair.
-func Repair(o Options) (r Repaired, err error) {
-	fs := o.fs()
-	lock, err := lockPresent(fs, o.Dir)
+// Repair copies all that can be read of a data directory, which no process has open, into the empty directory to. Index
+// rows and counters follow from the records as always. It changes nothing in the old directory. After an error nothing is
+// left in the new one but its lock, and after a crash a start with it is refused.
+func Repair(o Options, to string) (r Repaired, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+		}
+	}()
+	old, damaged, err := openDamaged(o)
 	if err != nil {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+		return r, err
+	}
+	defer func() { err = errors.Join(err, old.Close()) }()
+	if old.form == Group {
+		return r, errors.New("it is of a member of a group, which takes a copy of another member's view by itself; if no other member is left, restore a back-up")
+	}
+	made := Options{Dir: to, FS: o.FS, Log: o.Log, New: true}
+	lock, err := Claim(made)
+	if err != nil {
+		return r, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if err := endSwap(fs, o.Dir); err != nil {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
-	}
-	o.lock = lock
-	d, err := openDamaged(o)
-	if err != nil {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
-	}
-	old := d.db
-	switch {
-	case old.view:
-		err = errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/replication.md")
-	case d.manifest != "":
-		err = fmt.Errorf("store: repairing %q: %s", o.Dir, d.manifest)
-	}
-	if err != nil {
-		return r, errors.Join(err, old.Close())
-	}
-	found, err := old.verify()
-	for _, problem := range d.problems {
-		found.problem("%s", problem)
-	}
-	if err != nil || found.Clean() {
-		r.ID, r.Sources, r.Keys, r.DeadLetters = old.id, found.Sources, found.Keys, found.DeadLetters
-		return r, errors.Join(err, old.Close())
-	}
-	r.Needed, r.Problems, r.Gaps = true, found.Problems, d.gaps
-	made := fs.PathJoin(o.Dir, repairDir)
-	if err = fs.RemoveAll(made); err == nil {
-		err = old.copyTo(Options{Dir: made, FS: o.FS, Log: o.Log, Reserve: -1}, &r)
-	}
-	if err = errors.Join(err, old.Close()); err != nil {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
-	}
-	if r.Aside, err = swap(fs, o.Dir, freeName(fs, o.Dir)); err != nil {
-		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
-	}
-	return r, nil
-}
-
-// remains is what can be read of a directory.
-type remains struct {
-	db       *DB
-	problems []string // all that is wrong with files
-	gaps     int64    // problems that may have hidden rows
-	manifest string   // what is wrong with the manifest
-}
-
-// openDamaged opens what can be read of a directory, to read it. Tables that cannot be
-// opened are reported once, rather than for every row that they hide.
-func openDamaged(o Options) (*remains, error) {
-	fs := newSalvage(o.fs())
-	wrong, err := damagedFiles(fs.FS, o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	replaced, err := fs.tables(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	d := &remains{}
-	if d.problems, err = fs.logs(o.Dir, wrong, false); err != nil {
-		return nil, err
-	}
-	o.FS, o.ReadOnly, o.lenient, o.partial = fs, true, true, len(replaced) > 0
-	var refused string
-	if d.db, err = Open(o); err != nil {
-		if d.problems, err = fs.logs(o.Dir, wrong, true); err != nil {
-			return nil, err
-		}
-		d.db, err = Open(o)
-	}
-	if err != nil {
-		refused, fs.options = "the engine refused its file of options: "+firstLine(err.Error()), true
-		var e error
-		if d.db, e = Open(o); e != nil {
-			return nil, err
-		}
-	}
-	lost, err := d.db.lost(replaced)
-	if err != nil {
-		return nil, errors.Join(err, d.db.Close())
-	}
-	d.problems = append(lost, d.problems...)
-	d.gaps = int64(len(d.problems))
-	if refused != "" {
-		d.problems = append(d.problems, refused)
-	}
-	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+	for _, name := range slices.Sorted(maps.Keys(damaged)) {
 		if strings.HasPrefix(name, manifestPrefix) {
-			d.manifest = wrong[name] + ", so which tables hold the newest rows is not known: restore a back-up"
-			d.problems = append(d.problems, d.manifest)
+			return r, fmt.Errorf("%s, so which tables hold the newest rows is not known: restore a back-up", damaged[name])
 		}
 	}
-	return d, nil
+	r.Gaps = int64(len(damaged))
+	if err = old.copyTo(made, &r); err == nil {
+		err = Adopt(made)
+	}
+	if err != nil {
+		err = errors.Join(err, made.fs().RemoveAll(NewDir(made)))
+	}
+	return r, err
 }
 
-// lockPresent locks a directory that holds something: the lock leaves a file.
-func lockPresent(fs vfs.FS, dir string) (*pebble.Lock, error) {
-	if _, err := fs.Stat(dir); err != nil {
-		return nil, err
+// openDamaged opens a directory to read what can be read, and returns what is wrong with its logs and its
+// manifest, by their names.
+func openDamaged(o Options) (db *DB, damaged map[string]string, err error) {
+	o.ReadOnly, o.lenient = true, true
+	if db, err = Open(o); err != nil {
+		return nil, nil, err
 	}
-	if holdsNothing(fs, dir) {
-		return nil, ErrNothing
+	if damaged, err = db.full.synced.check(); err != nil {
+		return nil, nil, errors.Join(err, db.Close())
 	}
-	return lockDirectory(fs, dir)
+	return db, damaged, nil
 }
 
 const (
@@ -177,7 +100,6 @@ type copier struct {
 	sources   map[string]bool
 	lost      map[[2]string]bool
 	newest    uint64
-	partial   bool // tables or logs had to be left out
 }
 
 func (db *DB) copyTo(o Options, r *Repaired) error {
@@ -185,7 +107,7 @@ func (db *DB) copyTo(o Options, r *Repaired) error {
 	if err != nil {
 		return err
 	}
-	c := &copier{Repaired: r, old: db, made: made, sources: map[string]bool{}, lost: map[[2]string]bool{}, partial: r.Gaps > 0}
+	c := &copier{Repaired: r, old: db, made: made, sources: map[string]bool{}, lost: map[[2]string]bool{}}
 	err = c.records()
 	if err == nil {
 		err = c.overwritten()
@@ -269,7 +191,7 @@ func (c *copier) overwritten() (err error) {
 			if err := errors.Join(c.put(Change{Source: source, Key: key, New: e}), c.flush()); err != nil { // another row may name it
 				return err
 			}
-		case c.partial: // it was in a table or log that had to be left out
+		default: // it was in what a log lacks
 			c.recordLoss(source, key)
 		}
 	}
@@ -387,26 +309,21 @@ func (c *copier) meta() error {
 	return c.made.SetClock(old.clock.at)
 }
 
-// readLenient is readMeta as far as it can be read. What is of another version, or not there
-// though the store is not partial, is an error all the same.
-func (db *DB) readLenient(partial bool) error {
-	format, err := db.meta(metaFormat)
-	if err == nil {
-		if format == "" && !partial {
-			return db.readMeta(true)
-		}
-		if format == "" { // it is in a table that cannot be opened
-			format = strconv.Itoa(formatSingle)
-			if hasLog(db.space.fs, db.dir) {
-				format = strconv.Itoa(formatReplicated)
-			}
-		}
-		if err := db.takeFormat(format); err != nil {
-			return err
-		}
+// readLenient is readMeta as far as it can be read. Another version is an error all the same.
+func (db *DB) readLenient() error {
+	version, err := db.meta(metaFormat)
+	switch {
+	case err == nil && version == "":
+		return ErrNothing
+	case err == nil:
+		err = db.takeFormat(version, true)
+	case pebble.IsCorruptionError(err) && hasLog(db.space.fs, db.dir):
+		db.form = Group
+	}
+	if err != nil && !pebble.IsCorruptionError(err) {
+		return err
 	}
 	for _, read := range [...]func() error{
-		func() error { return err },
 		func() (err error) { db.id, err = db.meta(metaID); return err },
 		func() error {
 			bound, err := db.metaNumber(metaRevision)
@@ -426,130 +343,4 @@ func (db *DB) readLenient(partial bool) error {
 		}
 	}
 	return nil
-}
-
-// The names below the data directory of a repair. The new store takes the place
-// of the old one file by file. Until swapOut is there nothing has changed; from
-// then on the exchange goes only forward, and the name of the mark says how far
-// it is: files go out, files come in.
-const (
-	repairDir   = "repair"
-	swapOut     = "REPAIR-OUT"
-	swapIn      = "REPAIR-IN"
-	damagedName = "damaged-%d"
-)
-
-// freeName returns a name for the files from before that is not in use.
-func freeName(fs vfs.FS, dir string) string {
-	for n := 1; ; n++ {
-		aside := fmt.Sprintf(damagedName, n)
-		if _, err := fs.Stat(fs.PathJoin(dir, aside)); err != nil {
-			return aside
-		}
-	}
-}
-
-// swap puts the store in repairDir in the place of the store in dir, and moves the old files
-// to the directory aside, whose name it returns.
-func swap(fs vfs.FS, dir, aside string) (string, error) {
-	if err := fs.MkdirAll(fs.PathJoin(dir, aside), 0o700); err != nil {
-		return "", err
-	}
-	begun := fs.PathJoin(dir, repairDir, swapOut) // whole before it is seen
-	f, err := fs.Create(begun, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return "", err
-	}
-	_, err = io.WriteString(f, aside)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close(), syncDir(fs, fs.PathJoin(dir, repairDir))); err != nil {
-		return "", err
-	}
-	if err := fs.Rename(begun, fs.PathJoin(dir, swapOut)); err != nil {
-		return "", err
-	}
-	if err := syncDir(fs, dir); err != nil {
-		return "", err
-	}
-	return aside, endSwap(fs, dir)
-}
-
-// swapping reports that an exchange has begun and not ended.
-func swapping(fs vfs.FS, dir string) bool {
-	_, out := fs.Stat(fs.PathJoin(dir, swapOut))
-	_, in := fs.Stat(fs.PathJoin(dir, swapIn))
-	return out == nil || in == nil
-}
-
-// endSwap ends an exchange that has begun. It may be cut off anywhere.
-func endSwap(fs vfs.FS, dir string) error {
-	out, in, made := fs.PathJoin(dir, swapOut), fs.PathJoin(dir, swapIn), fs.PathJoin(dir, repairDir)
-	if _, err := fs.Stat(out); err == nil {
-		f, err := fs.Open(out)
-		if err != nil {
-			return err
-		}
-		name, err := io.ReadAll(f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		if err := moveFiles(fs, dir, fs.PathJoin(dir, string(name)), swapOut); err != nil {
-			return err
-		}
-		if err := fs.Rename(out, in); err != nil {
-			return err
-		}
-		if err := syncDir(fs, dir); err != nil {
-			return err
-		}
-	}
-	if _, err := fs.Stat(in); err != nil {
-		return nil //nolint:nilerr // there is no mark, so nothing is to do
-	}
-	if _, err := fs.Stat(made); err == nil {
-		if err := moveFiles(fs, made, dir, swapOut); err != nil { // a power loss may have left both names of the mark
-			return err
-		}
-		if err := fs.RemoveAll(made); err != nil {
-			return err
-		}
-	}
-	if err := fs.Remove(in); err != nil {
-		return err
-	}
-	return syncDir(fs, dir)
-}
-
-// moveFiles moves all files, no directories, but for locks, the ballast and the given ones.
-func moveFiles(fs vfs.FS, from, to string, but ...string) error {
-	names, err := fs.List(from)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if name == "LOCK" || name == ballastName || slices.Contains(but, name) {
-			continue
-		}
-		info, err := fs.Stat(fs.PathJoin(from, name))
-		if err != nil {
-			return err
-		}
-		if !info.Mode().IsRegular() { // a directory, or the socket of back-ups
-			continue
-		}
-		if err := fs.Rename(fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
-			return err
-		}
-	}
-	return errors.Join(syncDir(fs, to), syncDir(fs, from))
-}
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

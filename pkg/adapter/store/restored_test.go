@@ -50,7 +50,7 @@ func restoredHistory(t *testing.T, r *rand.Rand) {
 		}
 		if r.IntN(4) == 0 {
 			backup := vfs.NewMem()
-			if err := db.Checkpoint(func(dir string) error { _, err := vfs.Clone(fs, backup, dir, "data"); return err }); err != nil {
+			if err := db.Checkpoint(func(dir string) error { _, err := vfs.Clone(fs, backup, dir, "data/store"); return err }); err != nil {
 				t.Fatal(err)
 			}
 			backups = append(backups, backup)
@@ -60,7 +60,7 @@ func restoredHistory(t *testing.T, r *rand.Rand) {
 		}
 		time.Sleep(100 * time.Millisecond) // a start takes longer
 		if len(backups) > 0 && r.IntN(3) == 0 {
-			fs, life = copyOf(t, backups[r.IntN(len(backups))]), life+1
+			fs, life = newOf(t, backups[r.IntN(len(backups))]), life+1
 			if err := Restored(Options{Dir: "data", FS: fs}, "", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestRestored_IntoEitherForm(t *testing.T) {
 	}
 	for _, of := range []vfs.FS{single, group} {
 		for _, to := range []Form{"", Single, Group} {
-			fs := copyOf(t, of)
+			fs := newOf(t, of)
 			if err := Restored(Options{Dir: "data", FS: fs}, to, []byte("checksum")); err != nil {
 				t.Fatal(err)
 			}
@@ -159,4 +159,19 @@ func TestView_HistoryBeginsWithNewRevisions(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// newOf is a directory with nothing but a copy of the store to adopt.
+func newOf(t *testing.T, fs vfs.FS) *vfs.MemFS {
+	t.Helper()
+	made := vfs.NewMem()
+	o := Options{Dir: "data", FS: made}
+	lock, err := Claim(o)
+	if err == nil {
+		_, err = vfs.Clone(fs, made, "data/store", NewDir(o))
+	}
+	if err != nil || lock.Close() != nil {
+		t.Fatal(err)
+	}
+	return made
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"fmt"
-	"math/big"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -139,34 +138,12 @@ func (s *scan) try(key []byte) bool {
 	return s.Iterator.SeekGE(key) || !pebble.IsCorruptionError(s.Error())
 }
 
-// probeBytes is how much of a row's key, behind what all rows in reach have in
-// common, is looked at to find the end of an unreadable block.
-const probeBytes = 64
-
-// behind finds from which key on rows can be read again, and goes there. Each
-// turn goes behind the end of a table, so that it ends.
+// behind finds from which key on rows can be read again, and goes there.
 func (s *scan) behind(from []byte) []byte {
-	for at := from; ; {
-		last, whole := s.ahead(at)
-		if last == nil {
-			break
+	for _, key := range s.borders(from) {
+		if s.try(key) {
+			return key
 		}
-		to := append(bytes.Clone(last), 0) // nothing sorts between the two
-		if bytes.Compare(to, s.upper) > 0 {
-			to = s.upper
-		}
-		if whole {
-			if key := s.halve(at, to); key != nil {
-				return key
-			}
-		}
-		if bytes.Compare(to, s.upper) >= 0 {
-			break
-		}
-		if s.try(to) {
-			return to
-		}
-		at = to
 	}
 	return s.nowhere()
 }
@@ -178,91 +155,24 @@ func (s *scan) nowhere() []byte {
 	return s.upper
 }
 
-// ahead checks the tables that a seek to key opens. It returns the least last
-// key of the tables. When some cannot be opened, it returns the greatest last key of
-// the unreadable tables and false: no row of them can be read, and the engine's answer
-// about sizes is wrong. It returns nil when there are no tables.
-func (s *scan) ahead(key []byte) (last []byte, whole bool) {
+// borders returns the keys behind from at which a table of the engine begins, or has just ended, in order. Where a
+// block ends is not known, so all of its table behind it is passed over.
+func (s *scan) borders(from []byte) (keys [][]byte) {
 	levels, err := s.db.db.SSTables()
 	if err != nil {
-		return nil, false
+		return nil
 	}
-	whole = true
-	for level, tables := range levels {
+	for _, tables := range levels {
 		for i := range tables {
-			t := &tables[i]
-			if bytes.Compare(t.Largest.UserKey, key) < 0 || bytes.Compare(t.Smallest.UserKey, s.upper) >= 0 {
-				continue
-			}
-			readable := s.db.indexReadable(t.BackingSSTNum.String())
-			order := bytes.Compare(t.Largest.UserKey, last)
-			if last == nil || whole && (!readable || order < 0) || !whole && !readable && order > 0 {
-				last = t.Largest.UserKey
-			}
-			if whole = whole && readable; level > 0 {
-				break // tables of a level follow one another
+			for _, key := range [...][]byte{tables[i].Smallest.UserKey, append(bytes.Clone(tables[i].Largest.UserKey), 0)} {
+				if bytes.Compare(key, from) > 0 && bytes.Compare(key, s.upper) < 0 {
+					keys = append(keys, key)
+				}
 			}
 		}
 	}
-	return last, whole
-}
-
-// indexReadable reports that the table's index can be read.
-func (db *DB) indexReadable(number string) bool {
-	return indexReadable(db.full, db.full.PathJoin(db.dir, number+".sst"), db.tables)
-}
-
-// halve finds the end of an unreadable block in [from, upper), goes there and
-// returns it; nil when no row there can be read. The
-// engine does not report where a block ends, but how many bytes of its tables are
-// between two keys, which it has without reading the blocks: that grows where
-// one ends. Keys are taken for numbers, and the place is found by halves.
-func (s *scan) halve(from, upper []byte) []byte {
-	common := 0
-	for common < min(len(from), len(upper)) && from[common] == upper[common] {
-		common++
-	}
-	number := func(key []byte) *big.Int {
-		b := make([]byte, probeBytes)
-		copy(b, key[common:])
-		return new(big.Int).SetBytes(b)
-	}
-	key := func(n *big.Int) []byte {
-		k := n.FillBytes(make([]byte, common+probeBytes))
-		copy(k, from[:common])
-		return k
-	}
-	bytesTo := func(n *big.Int) uint64 {
-		size, err := s.db.db.EstimateDiskUsage(from, key(n))
-		if err != nil {
-			return 0
-		}
-		return size
-	}
-	one := big.NewInt(1)
-	low, end := new(big.Int).Add(number(from), one), new(big.Int).Sub(number(upper), one)
-	for low.Cmp(end) < 0 {
-		size, high := bytesTo(low), end
-		if bytesTo(high) <= size {
-			break // one block to the end
-		}
-		for {
-			middle := new(big.Int).Add(low, high)
-			if middle.Rsh(middle, 1); middle.Cmp(low) == 0 {
-				break
-			}
-			if bytesTo(middle) > size {
-				high = middle
-			} else {
-				low = middle
-			}
-		}
-		if s.try(key(high)) {
-			return key(high)
-		}
-		low = high
-	}
-	return nil
+	slices.SortFunc(keys, bytes.Compare)
+	return slices.CompactFunc(keys, bytes.Equal)
 }
 
 // derived calls each for the index rows in the span that follow from the

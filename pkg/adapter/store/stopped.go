@@ -26,19 +26,17 @@ var (
 // ends before the damage, and the error is [ErrIncomplete].
 func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(dir string) error) (err error) {
 	fs := o.fs()
-	lock, err := lockPresent(fs, o.Dir)
+	lock, err := lockPresent(&o)
 	if err != nil {
 		return err
 	}
 	work := fs.PathJoin(o.Dir, checkpointDir) // a start removes what is left of it
 	defer func() { err = errors.Join(err, fs.RemoveAll(work), lock.Close()) }()
-	if _, missing := fs.Stat(fs.PathJoin(o.Dir, RestoringName)); missing == nil || swapping(fs, o.Dir) {
-		return errors.New("a restore into it, or a repair of it, was cut off: repeat that first")
-	}
-	to, log := fs.PathJoin(work, "store"), fs.PathJoin(work, LogDir)
+	copied := Options{Dir: work, FS: o.FS, Log: o.Log, Reserve: -1}
+	to, log := copied.folder(), fs.PathJoin(work, LogDir)
 	err = errors.Join(fs.RemoveAll(work), fs.MkdirAll(to, 0o700), fs.MkdirAll(log, 0o700))
 	if err == nil {
-		err = linkFiles(fs, o.Dir, to)
+		err = linkFiles(fs, o.folder(), to)
 	}
 	if err != nil {
 		return err
@@ -47,7 +45,6 @@ func CheckpointStopped(ctx context.Context, o Options, replay Replay, use func(d
 	if member && replay == nil {
 		return errors.New("it is of a member of a group: run adapter-replicated backup")
 	}
-	copied := Options{Dir: to, FS: o.FS, Log: o.Log, Reserve: -1}
 	if !member {
 		db, err := Open(copied)
 		if err == nil {

@@ -118,15 +118,6 @@ func (s *synced) unmarked() bool {
 		slices.ContainsFunc(s.files, func(f *syncedFile) bool { return strings.HasSuffix(f.name, ".log") })
 }
 
-// damagedFiles is check of a directory that is not opened.
-func damagedFiles(fs vfs.FS, dir string) (map[string]string, error) {
-	s, err := openSynced(fs, dir)
-	if err != nil {
-		return nil, err
-	}
-	return s.check()
-}
-
 // refuse returns ErrDamaged where a file lacks what was on stable storage.
 func (s *synced) refuse() error {
 	damaged, err := s.check()

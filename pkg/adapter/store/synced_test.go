@@ -46,7 +46,7 @@ func flushedStore(t *testing.T) *vfs.MemFS {
 
 func namesOf(t *testing.T, fs vfs.FS, with string) []string {
 	t.Helper()
-	names, err := fs.List("data")
+	names, err := fs.List("data/store")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func namesOf(t *testing.T, fs vfs.FS, with string) []string {
 func TestManifest_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
-	desc, err := pebble.Peek("data", fs)
+	desc, err := pebble.Peek("data/store", fs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestManifest_DamageRefusesTheStart(t *testing.T) {
 		if v, err := Verify(Options{Dir: "data", FS: bad}); err != nil || v.Clean() {
 			t.Errorf("%s: verify: %+v %v", what, v, err)
 		}
-		if r, err := Repair(Options{Dir: "data", FS: bad}); err == nil || !strings.Contains(err.Error(), "restore a back-up") {
+		if r, err := Repair(Options{Dir: "data", FS: bad}, "new"); err == nil || !strings.Contains(err.Error(), "restore a back-up") {
 			t.Errorf("%s: repair: %+v %v", what, r, err)
 		}
 	}
@@ -122,7 +122,7 @@ func cut(t *testing.T, fs vfs.FS, name string, size int64) {
 func TestLog_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs, name := unflushed(t, 20)
-	name = "data/" + name
+	name = "data/store/" + name
 	size := sizeOf(t, fs, name)
 	for at := int64(0); at < size; at += size/97 + 1 {
 		for what, damage := range map[string]func(vfs.FS){
@@ -154,12 +154,12 @@ func TestManifest_Missing(t *testing.T) {
 		for _, unknown := range []bool{false, true} {
 			fs := flushedStore(t)
 			for _, name := range namesOf(t, fs, gone) {
-				if err := fs.Remove("data/" + name); err != nil {
+				if err := fs.Remove("data/store/" + name); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if unknown {
-				if err := fs.Remove("data/" + syncedName); err != nil {
+				if err := fs.Remove("data/store/" + syncedName); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -180,7 +180,7 @@ func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
 	for _, what := range []string{".sst", "OPTIONS-"} {
 		fs := flushedStore(t)
 		for _, name := range namesOf(t, fs, what) {
-			cut(t, fs, "data/"+name, sizeOf(t, fs, "data/"+name)/2)
+			cut(t, fs, "data/store/"+name, sizeOf(t, fs, "data/store/"+name)/2)
 		}
 		if _, err := Open(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "restore a back-up") {
 			t.Errorf("%s: %v", what, err)
@@ -193,13 +193,13 @@ func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
 func TestSynced_TornIsNotChecked(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
-	data, err := readFile(fs, "data/"+syncedName, 1<<20)
+	data, err := readFile(fs, "data/store/"+syncedName, 1<<20)
 	if err != nil || len(data) != syncedBytes || len(parseSynced(data)) == 0 {
 		t.Fatalf("%q %v", data, err)
 	}
 	for at := range data {
 		bad := copyOf(t, fs)
-		write(t, bad, "data/"+syncedName, int64(at), nil)
+		write(t, bad, "data/store/"+syncedName, int64(at), nil)
 		db, err := Open(Options{Dir: "data", FS: bad})
 		if err != nil {
 			t.Fatalf("byte %d: %v", at, err)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -15,6 +17,7 @@ const maxProblems = 100
 type Report struct {
 	ID          string `json:"id"`
 	Format      int    `json:"format"`
+	Form        Form   `json:"form"`
 	Sources     int    `json:"sources"`
 	Keys        int64  `json:"keys"`
 	DeadLetters int64  `json:"deadLetters"`
@@ -43,28 +46,19 @@ func (r *Report) problem(format string, args ...any) {
 // it, every index row has its record, and every counter counts. It changes
 // nothing. Its error means that it could not read; what is wrong is in the report.
 func Verify(o Options) (r Report, err error) {
-	o.lock, err = lockPresent(o.fs(), o.Dir)
+	db, damaged, err := openDamaged(o)
 	if err != nil {
 		return r, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
 	}
-	defer func() { err = errors.Join(err, o.lock.Close()) }()
-	if swapping(o.fs(), o.Dir) {
-		return r, fmt.Errorf("store: verifying %q: a repair of it was cut off: run adapter repair", o.Dir)
-	}
-	d, err := openDamaged(o)
-	if err != nil {
-		return r, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
-	}
-	r, err = d.db.verify()
-	for _, problem := range d.problems {
+	r, err = db.verify()
+	for _, problem := range slices.Sorted(maps.Values(damaged)) {
 		r.problem("%s", problem)
 	}
-	return r, errors.Join(err, d.db.Close())
+	return r, errors.Join(err, db.Close())
 }
 
 type verifier struct {
 	*Report
-	volumes map[string]volume
 	db      *DB
 	purging map[string]bool
 	counted map[string]sum
@@ -72,8 +66,8 @@ type verifier struct {
 }
 
 func (db *DB) verify() (Report, error) {
-	r := Report{ID: db.id, Format: db.format(), Problems: []string{}}
-	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
+	r := Report{ID: db.id, Format: format, Form: db.form, Problems: []string{}}
+	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}}
 	revision, err := db.meta(metaRevision)
 	if db.id == "" || err == nil && revision == "" {
 		r.problem("its id, or its bound of revisions, is missing")
@@ -89,7 +83,7 @@ func (db *DB) verify() (Report, error) {
 		row   func(key, value []byte) error
 	}{
 		{tableRecord, v.record}, {tableEvent, v.event}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
-		{tableUnfinished, v.unfinished}, {tableCounter, v.counter}, {tableVolume, v.volume},
+		{tableUnfinished, v.unfinished}, {tableCounter, v.counter},
 		{tablePurge, v.other}, {tableMark, v.mark}, {tableWatch, v.watch}, {tableMeta, v.other},
 	} {
 		if err := v.each(check.table, check.row); err != nil {
@@ -156,12 +150,13 @@ func (v *verifier) record(k, value []byte) error {
 	v.counted[source] = s
 	e, err := decodeRecord(value)
 	if err != nil {
+		s.unsized++
+		v.counted[source] = s
 		v.problem("%v", v.db.corruptRecord(source, key, err))
 		return nil
 	}
-	held := v.volumes[source]
-	held.add(volume{bytes: e.Size(key), entries: 1})
-	v.volumes[source] = held
+	s.bytes += e.Size(key)
+	v.counted[source] = s
 	if e.Event != nil {
 		if _, err := v.db.Get(source, key); isCorrupt(err) {
 			v.problem("%v", err)
@@ -264,9 +259,13 @@ func (v *verifier) counter(k, value []byte) error {
 	if err := stored.add(value); err != nil {
 		v.problem("counter of source %q: %v", source, err)
 	}
-	if counted := v.counted[source]; stored != counted {
-		v.problem("source %q has %d keys and %d dead letters, its counter says %d and %d",
-			source, counted.keys, counted.dead, stored.keys, stored.dead)
+	counted := v.counted[source]
+	if stored.unsized != 0 || counted.unsized != 0 { // the next start counts the bytes, or an entry cannot be read
+		stored.bytes, stored.unsized = counted.bytes, counted.unsized
+	}
+	if stored != counted {
+		v.problem("source %q has %d keys and %d dead letters of %d bytes, its counter says %d and %d of %d",
+			source, counted.keys, counted.dead, counted.bytes, stored.keys, stored.dead, stored.bytes)
 	}
 	v.counted[source] = sum{}
 	return nil
@@ -335,5 +334,5 @@ func (v *verifier) unknownRows() (err error) {
 }
 
 var allTables = []byte{
-	tableRecord, tableEvent, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMark, tableWatch, tableMeta,
+	tableRecord, tableEvent, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tablePurge, tableMark, tableWatch, tableMeta,
 }

@@ -100,11 +100,6 @@ func OpenView(o Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !o.ReadOnly { // of ReplaceView
-		if err := o.fs().RemoveAll(o.fs().PathJoin(o.Dir, replacedDir)); err != nil {
-			return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
-		}
-	}
 	v := &View{base: db, options: o}
 	n, err := db.takeLevel()
 	v.level.Store(n)
@@ -127,14 +122,11 @@ func OpenView(o Options) (*View, error) {
 
 // startView checks that the directory is of a view, or empty.
 func (db *DB) startView() error {
-	format, err := db.meta(metaFormat)
-	if err != nil {
+	version, err := db.meta(metaFormat)
+	if err != nil || version == "" {
 		return err
 	}
-	if format != "" {
-		return db.takeFormat(format)
-	}
-	return nil
+	return db.takeFormat(version, false)
 }
 
 // History identifies the log whose entries the view has, "" of a new view. The log began behind the entry begun of the
@@ -299,21 +291,14 @@ func (v *View) Checkpoint(use func(dir string) error) error {
 	return v.base.Checkpoint(use)
 }
 
-// replacedDir has the files of a view that is being replaced.
-const replacedDir = "replaced"
-
-// CopyDir is the directory into which a copy of another member's view is written, for
-// [ReplaceView].
-func CopyDir(o Options) string { return o.fs().PathJoin(o.Dir, repairDir) }
-
 // ErrOldCopy is returned for a copy that is not newer than the view.
 var ErrOldCopy = errors.New("store: the copy of the view is not newer than the view")
 
-// ReplaceView puts the view in [CopyDir], which is whole and on disk, in the place of the
+// ReplaceView puts the view in [NewDir], which is whole and on stable storage, in the place of the
 // closed view in o.Dir, and opens it. Cut off anywhere, it has changed nothing, or the next
 // OpenView ends it.
 func ReplaceView(o Options) (*View, error) {
-	copied, err := appliedIn(Options{Dir: CopyDir(o), FS: o.FS, Log: o.Log})
+	copied, err := appliedIn(Options{Dir: o.Dir, FS: o.FS, Log: o.Log, New: true})
 	if err != nil {
 		return nil, err
 	}
@@ -324,39 +309,27 @@ func ReplaceView(o Options) (*View, error) {
 	if copied <= present {
 		return nil, fmt.Errorf("%w: it is at %d, the view at %d", ErrOldCopy, copied, present)
 	}
-	return exchange(o)
+	if err := Adopt(o); err != nil {
+		return nil, fmt.Errorf("store: replacing the view in %q: %w", o.Dir, err)
+	}
+	return OpenView(o)
 }
 
 // EmptyView puts an empty view in the place of the closed view in o.Dir, and opens it, so that a copy has space. Cut off
 // anywhere, it has changed nothing, or the next OpenView ends it.
 func EmptyView(o Options) (*View, error) {
-	fs := o.fs()
-	if err := fs.RemoveAll(CopyDir(o)); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	empty, err := OpenView(Options{Dir: CopyDir(o), FS: o.FS, Log: o.Log})
+	err := o.fs().RemoveAll(NewDir(o))
 	if err == nil {
-		err = empty.Close()
+		var empty *View
+		if empty, err = OpenView(Options{Dir: o.Dir, FS: o.FS, Log: o.Log, New: true}); err == nil {
+			err = empty.Close()
+		}
 	}
 	if err == nil {
-		err = syncDir(fs, o.Dir)
+		err = Adopt(o)
 	}
 	if err != nil {
-		return nil, err
-	}
-	return exchange(o)
-}
-
-// exchange puts the view in CopyDir in the place of the view in o.Dir.
-func exchange(o Options) (*View, error) {
-	fs := o.fs()
-	lock, err := lockDirectory(fs, o.Dir)
-	if err == nil {
-		_, err = swap(fs, o.Dir, replacedDir)
-		err = errors.Join(err, lock.Close())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("store: replacing the view in %q: %w", o.Dir, err)
+		return nil, fmt.Errorf("store: emptying the view in %q: %w", o.Dir, err)
 	}
 	return OpenView(o)
 }
@@ -409,7 +382,7 @@ func (v *View) Own(log Log) (*DB, error) {
 	}
 	base := v.base
 	db := &DB{
-		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, tables: base.tables,
+		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, folder: base.folder, form: Group,
 		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
 	}
 	u, _ := usage(v.options.fs(), v.options.Dir)
@@ -426,7 +399,7 @@ func (v *View) Own(log Log) (*DB, error) {
 }
 
 // ErrSealed is returned where a group was sealed: nothing is changed any more.
-var ErrSealed = errors.New("store: the group was sealed: adapter migrate --to single makes a single adapter's directory of a member's")
+var ErrSealed = errors.New("store: the group was sealed: make a back-up of this directory, and restore it into an empty one, with --to single or --to group")
 
 // maxSeal is more bytes than the batch of a seal has.
 const maxSeal = 64

@@ -15,27 +15,6 @@ func sized(n int) *schedule.Entry {
 	return &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: now, Event: &schedule.Event{Data: make([]byte, n)}}
 }
 
-// The rows of table b/ have the operands of the counters, which the one merger adds up.
-func TestBytes_TheirRowsAreCountersToTheMerger(t *testing.T) {
-	t.Parallel()
-	m, err := counterMerger.Merge(nil, volume{bytes: 1 << 40, entries: 3}.append(nil))
-	if err == nil {
-		err = m.MergeNewer(volume{bytes: -5, entries: -1}.append(nil))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	value, _, err := m.Finish(true)
-	if v, ok := parseVolume(value); err != nil || !ok || v != (volume{1<<40 - 5, 2}) {
-		t.Errorf("%+v %v %v", v, ok, err)
-	}
-	for _, bad := range [][]byte{nil, {1}, {1, 1, 1}, {0x80}} {
-		if _, ok := parseVolume(bad); ok {
-			t.Errorf("%x is taken", bad)
-		}
-	}
-}
-
 // A purge takes a source's bytes with it.
 func TestBytes_GoWithThePurge(t *testing.T) {
 	t.Parallel()
@@ -53,7 +32,7 @@ func TestBytes_GoWithThePurge(t *testing.T) {
 	if n, err := db.Bytes("s"); n != 0 || err != nil {
 		t.Errorf("%d bytes are left (%v)", n, err)
 	}
-	if _, _, err := db.db.Get(appendVolumeKey(nil, "s")); err != pebble.ErrNotFound { //nolint:errorlint // Pebble's own
+	if _, _, err := db.db.Get(appendCounterKey(nil, "s")); err != pebble.ErrNotFound { //nolint:errorlint // Pebble's own
 		t.Errorf("its row: %v", err)
 	}
 	if n, err := db.Bytes("s2"); n != sized(10).Size("a") || err != nil {
