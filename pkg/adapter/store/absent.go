@@ -145,21 +145,21 @@ func (a *absent) end(keys int, complete bool) {
 }
 
 // keepAbsent makes a filter each time that one is asked for.
-func (db *DB) keepAbsent() {
+func (db *housekeeper) keepAbsent() {
 	for {
 		select {
-		case <-db.keeper.stop:
+		case <-db.stop:
 			return
 		case <-db.absent.asked:
 		}
-		if err := db.buildAbsent(); err != nil && !db.keeper.ending() {
-			db.logLimited(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
+		if err := db.buildAbsent(); err != nil && !db.ending() {
+			db.logLimited(&db.trouble, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
 		}
 	}
 }
 
 // buildAbsent makes the filter.
-func (db *DB) buildAbsent() error {
+func (db *housekeeper) buildAbsent() error {
 	a := &db.absent
 	table := appendTable(nil, tableRecord)
 	size, err := db.db.EstimateDiskUsage(table, successor(table))
@@ -170,7 +170,7 @@ func (db *DB) buildAbsent() error {
 	for want := int(size / 128); ; {
 		most := a.begin(want)
 		for a.older() { // it may have passed the next filter by
-			if !db.keeper.pause(absentPoll) {
+			if !db.pause(absentPoll) {
 				a.end(0, false)
 				return nil
 			}
@@ -186,9 +186,9 @@ func (db *DB) buildAbsent() error {
 }
 
 // addKeys adds the keys of the table to the next filter, and stops beyond most.
-func (db *DB) addKeys(table []byte, most int) (keys int, complete bool, err error) {
+func (db *housekeeper) addKeys(table []byte, most int) (keys int, complete bool, err error) {
 	for from := table; from != nil; {
-		if keys > most || db.keeper.ending() {
+		if keys > most || db.ending() {
 			return keys, false, nil
 		}
 		var n int
@@ -203,7 +203,7 @@ func (db *DB) addKeys(table []byte, most int) (keys int, complete bool, err erro
 
 // addSomeKeys adds some keys, and returns the key to go on with, nil at the end. whole is
 // false when a block cannot be read.
-func (db *DB) addSomeKeys(from, upper []byte) (rest []byte, n int, whole bool, err error) {
+func (db *housekeeper) addSomeKeys(from, upper []byte) (rest []byte, n int, whole bool, err error) {
 	it, err := db.scan(db.db, from, upper)
 	if err != nil {
 		return nil, 0, false, err

@@ -120,7 +120,7 @@ func TestAbsent_Sizes(t *testing.T) {
 	}
 	defer db.Close()
 	learn := func() {
-		if err := db.buildAbsent(); err != nil {
+		if err := db.keeper.buildAbsent(); err != nil {
 			t.Fatal(err)
 		}
 	}

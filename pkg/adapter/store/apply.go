@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -227,108 +226,4 @@ func (db *DB) count(deltas []delta, source string, change sum) ([]delta, error) 
 	}
 	deltas[i].sum.plus(change)
 	return deltas, nil
-}
-
-// durably applies the batch and waits until it is on stable storage.
-func (db *DB) durably(b *pebble.Batch) error {
-	c, err := db.commit(b, false)
-	if err != nil {
-		return err
-	}
-	return c.Wait()
-}
-
-// commit applies the batch, which is the commit's from then on. Once it
-// returns the batch is visible, and in the log behind all earlier ones.
-func (db *DB) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
-	if db.grouped != nil {
-		start := time.Now()
-		if err := db.grouped.commit(b); err != nil {
-			return nil, err
-		}
-		if db.observe != nil {
-			db.observe(time.Since(start))
-		}
-		return &commit{db: db}, nil
-	}
-	if b.Empty() {
-		b.Close()
-		return &commit{db: db}, nil
-	}
-	// Pebble panics, with locks held, where it sees no way on. fullFS keeps failed writes of the log from it.
-	defer func() {
-		if p := recover(); p != nil {
-			err = db.fail(fmt.Errorf("store: writing: %v", p))
-		}
-	}()
-	if lazy {
-		err = db.db.Apply(b, pebble.NoSync)
-	} else {
-		err = db.db.ApplyNoSyncWait(b, pebble.Sync)
-	}
-	if err != nil {
-		return nil, db.fail(fmt.Errorf("store: writing: %w", err))
-	}
-	if p := db.fatal.Load(); p != nil { // the engine called it fatal and went on
-		return nil, *p
-	}
-	if lazy {
-		b.Close()
-		db.lazy.arm()
-		return &commit{db: db}, nil
-	}
-	c := &commit{db: db, batch: b}
-	if db.observe != nil {
-		c.start = time.Now()
-	}
-	return c, nil
-}
-
-// commit is a Commit. Without a batch it was lazy, or had nothing to write.
-type commit struct {
-	db    *DB
-	batch *pebble.Batch
-	start time.Time
-}
-
-// Wait implements Commit.
-func (c *commit) Wait() error {
-	if c.db.grouped != nil {
-		return nil // it is visible because it is on the disks of a majority, also once this one is closed
-	}
-	if !c.db.gate.enter() {
-		return ErrClosed // whether the change made it to the disk is not known here
-	}
-	defer c.db.gate.leave()
-	if c.batch == nil {
-		return c.db.sync()
-	}
-	b := c.batch
-	if err := b.SyncWait(); err != nil {
-		return c.db.fail(fmt.Errorf("store: syncing: %w", err))
-	}
-	if p := c.db.fatal.Load(); p != nil {
-		return *p
-	}
-	b.Close() // back into Pebble's pool
-	if c.db.observe != nil {
-		c.db.observe(time.Since(c.start))
-	}
-	return nil
-}
-
-// sync makes durable all that was applied before.
-func (db *DB) sync() error {
-	if err := db.usable(); err != nil {
-		return err
-	}
-	b := db.db.NewBatch()
-	if err := b.LogData(nil, nil); err != nil {
-		return fmt.Errorf("store: syncing: %w", err)
-	}
-	c, err := db.commit(b, false)
-	if err != nil {
-		return err
-	}
-	return c.Wait()
 }

@@ -59,14 +59,14 @@ func (p *places) learn(s span) {
 
 // Corrupt is how many corrupt places were met since Open. It counts up to
 // 10,000 of them.
-func (db *DB) Corrupt() int64 {
+func (db *engine) Corrupt() int64 {
 	db.places.Lock()
 	defer db.places.Unlock()
 	return int64(len(db.places.seen))
 }
 
 // corruptAt records a corrupt place.
-func (db *DB) corruptAt(place string, err error) {
+func (db *engine) corruptAt(place string, err error) {
 	p := &db.places
 	p.Lock()
 	defer p.Unlock()
@@ -85,18 +85,18 @@ func (db *DB) corruptAt(place string, err error) {
 	db.log.Error("store: data on the disk are corrupt; other data is served: "+advice, "place", place, "error", firstLine(fmt.Sprint(err))) //nolint:sloglint // one of two constants
 }
 
-func (db *DB) corruptRecord(source, key string, err error) *CorruptError {
+func (db *engine) corruptRecord(source, key string, err error) *CorruptError {
 	return &CorruptError{Source: source, Key: key, Err: err}
 }
 
 // undecodable is a record whose block is whole and that makes no sense.
-func (db *DB) undecodable(source, key string, err error) *CorruptError {
+func (db *engine) undecodable(source, key string, err error) *CorruptError {
 	db.corruptAt(fmt.Sprintf("the record of key %q of source %q", key, source), err)
 	return db.corruptRecord(source, key, err)
 }
 
 // skip records that a scan continues behind an invalid row.
-func (db *DB) skip(row []byte, err error) { db.corruptAt(fmt.Sprintf("row %q", row), err) }
+func (db *engine) skip(row []byte, err error) { db.corruptAt(fmt.Sprintf("row %q", row), err) }
 
 func isCorrupt(err error) bool {
 	var c *CorruptError
@@ -116,7 +116,7 @@ type limited struct {
 }
 
 // logLimited logs the first line of the text, unless it did so just now.
-func (db *DB) logLimited(l *limited, level slog.Level, what, text string) {
+func (db *engine) logLimited(l *limited, level slog.Level, what, text string) {
 	l.Lock()
 	defer l.Unlock()
 	now := time.Now()

@@ -77,6 +77,7 @@ func (s *sum) Finish(bool) ([]byte, io.Closer, error) { return s.append(nil), ni
 // counters holds the sums of the sources that were asked for: adding up the
 // operands that wait in the memtable would take longer with every change.
 type counters struct {
+	*records
 	sources sync.Map // source → *counter
 	load    sync.Mutex
 }
@@ -85,13 +86,13 @@ type counter struct{ keys, dead, bytes atomic.Int64 }
 
 // counter loads the source's counter at its first use, which is before its
 // first change in this process, so no change is counted twice or missed.
-func (db *DB) counter(source string) (*counter, error) {
-	if c, ok := db.counters.sources.Load(source); ok {
+func (db *counters) counter(source string) (*counter, error) {
+	if c, ok := db.sources.Load(source); ok {
 		return c.(*counter), nil
 	}
-	db.counters.load.Lock()
-	defer db.counters.load.Unlock()
-	if c, ok := db.counters.sources.Load(source); ok {
+	db.load.Lock()
+	defer db.load.Unlock()
+	if c, ok := db.sources.Load(source); ok {
 		return c.(*counter), nil
 	}
 	s, err := db.storedCounter(source)
@@ -102,12 +103,12 @@ func (db *DB) counter(source string) (*counter, error) {
 	c.keys.Store(s.keys)
 	c.dead.Store(s.dead)
 	c.bytes.Store(s.bytes)
-	db.counters.sources.Store(source, c)
+	db.sources.Store(source, c)
 	return c, nil
 }
 
 // storedCounter reads the counter row. If it cannot be read or is not exact, the records are counted.
-func (db *DB) storedCounter(source string) (sum, error) {
+func (db *counters) storedCounter(source string) (sum, error) {
 	var s sum
 	value, closer, err := db.db.Get(appendCounterKey(nil, source))
 	switch {
@@ -138,7 +139,7 @@ func (db *DB) storedCounter(source string) (sum, error) {
 
 // recount adds up from the records what the counter row should say. An entry that cannot be read
 // counts without its bytes.
-func (db *DB) recount(source string) (s sum, err error) {
+func (db *counters) recount(source string) (s sum, err error) {
 	err = db.eachRecord(source, func(key string, read func() (*schedule.Entry, error)) error {
 		e, err := read()
 		s.count(key, 1)
@@ -151,7 +152,7 @@ func (db *DB) recount(source string) (s sum, err error) {
 // eachRecord visits the records of a source, also records in a block that cannot
 // be read, as far as the due index names them. read decodes the record, without its event;
 // the entry is nil when it cannot be read.
-func (db *DB) eachRecord(source string, visit func(key string, read func() (*schedule.Entry, error)) error) (err error) {
+func (db *records) eachRecord(source string, visit func(key string, read func() (*schedule.Entry, error)) error) (err error) {
 	prefix := appendSource(nil, tableRecord, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -192,7 +193,7 @@ func (s *sum) count(key string, n int64) {
 }
 
 // Count implements Store.
-func (db *DB) Count(source string) (keys, deadLetters int64, err error) {
+func (db *counters) Count(source string) (keys, deadLetters int64, err error) {
 	if !db.gate.enter() {
 		return 0, 0, ErrClosed
 	}
@@ -205,7 +206,7 @@ func (db *DB) Count(source string) (keys, deadLetters int64, err error) {
 }
 
 // Bytes implements Store.
-func (db *DB) Bytes(source string) (int64, error) {
+func (db *counters) Bytes(source string) (int64, error) {
 	if !db.gate.enter() {
 		return 0, ErrClosed
 	}

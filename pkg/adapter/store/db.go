@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -17,57 +15,47 @@ var errReadOnly = errors.New("store: opened read-only")
 
 // DB is the Store on Pebble.
 type DB struct {
-	db       *pebble.DB
-	readOnly bool
-	log      *slog.Logger
-	onFatal  func(error)
-	observe  func(time.Duration)
+	*engine
+	*records
+	*counters
+	*marks
+	*volume
+	*revisions
+	keeper *housekeeper
 
-	id         string
-	fatal      atomic.Pointer[error]
-	gate       gate
-	copying    sync.Mutex // while there is a checkpoint
-	places     places
-	engine     limited     // log lines about errors of the engine
-	stalls     limited     // log lines about writes that wait for it
-	stalled    atomic.Bool // writes wait for it
-	flushing   atomic.Bool // it flushes
-	reclaim    reclaim
-	revisions  revisions
-	counters   counters
-	lazy       lazySync
-	keeper     housekeeper
-	absent     absent
-	space      space
-	lock       *pebble.Lock
-	full       *fullFS
-	dir        string      // the data directory
-	folder     string      // in it, of the engine's files
-	grouped    *grouped    // nil: the store is of a single adapter
-	over       *View       // of a store over a view
-	damaged    atomic.Bool // a block of a file could not be read
-	replicated bool        // it was opened as a view, or is over one
-	form       Form        // of the directory
-
-	clock struct {
-		sync.Mutex
-		at time.Time
-	}
+	id      string
+	dir     string // the data directory
+	folder  string // in it, of the engine's files
+	form    Form   // of the directory
+	lock    *pebble.Lock
+	over    *View      // of a store over a view
+	copying sync.Mutex // while there is a checkpoint
 }
 
 var _ Store = (*DB)(nil)
 
 // Open opens the data directory, or makes one.
 func Open(o Options) (*DB, error) {
-	db := &DB{readOnly: o.ReadOnly, replicated: o.replicated, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
+	db := newDB(&engine{
+		readOnly: o.ReadOnly, replicated: o.replicated, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe,
+	})
 	db.lazy.sync = db.sync
-	db.gate.idle = make(chan struct{}, 1)
-	db.keeper.init()
 	db.absent.asked = make(chan struct{}, 1)
 	if err := db.open(o); err != nil {
 		return nil, fmt.Errorf("store: opening %q: %w", o.Dir, err)
 	}
 	return db, nil
+}
+
+func newDB(e *engine) *DB {
+	e.gate.idle = make(chan struct{}, 1)
+	r := &records{engine: e}
+	db := &DB{
+		engine: e, records: r, counters: &counters{records: r}, marks: &marks{e}, volume: &volume{engine: e},
+		revisions: &revisions{engine: e}, keeper: &housekeeper{records: r},
+	}
+	db.keeper.init()
+	return db
 }
 
 func (db *DB) open(o Options) (err error) {
@@ -150,36 +138,11 @@ func (db *DB) start(o *Options) error {
 	if o.ReadOnly || o.eitherForm {
 		return nil
 	}
-	return db.startKeeper()
+	return db.keeper.start()
 }
 
 // ID implements Store.
 func (db *DB) ID() string { return db.id }
-
-// fail records that durability is unknown.
-func (db *DB) fail(err error) error {
-	if db.fatal.CompareAndSwap(nil, &err) {
-		db.log.Error("store: durability is unknown, the process must end", "error", err)
-		if db.onFatal != nil {
-			go db.onFatal(err)
-		}
-	}
-	return *db.fatal.Load()
-}
-
-// usable returns why nothing may be written any more.
-func (db *DB) usable() error {
-	if p := db.fatal.Load(); p != nil {
-		return *p
-	}
-	switch {
-	case db.gate.closed.Load():
-		return ErrClosed
-	case db.readOnly:
-		return errReadOnly
-	}
-	return nil
-}
 
 // GiveUp ends all waiting for space: changes that wait, now or later, fail.
 func (db *DB) GiveUp() { db.full.stop() }

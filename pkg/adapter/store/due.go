@@ -18,11 +18,11 @@ type dueOrder struct {
 	dueOK, retryOK   bool
 	duePre, retryPre int // bytes before the instant
 	rowsRead         int // rows read so far
-	db               *DB
+	db               *engine
 }
 
-func (db *DB) newDueOrder(r pebble.Reader, source string, after Position) (*dueOrder, error) {
-	o := &dueOrder{db: db}
+func (db *records) newDueOrder(r pebble.Reader, source string, after Position) (*dueOrder, error) {
+	o := &dueOrder{db: db.engine}
 	for _, t := range [...]struct {
 		table byte
 		it    **scan
@@ -95,7 +95,7 @@ func (o *dueOrder) next() (row Row, retrying, ok bool) {
 }
 
 // ListDue implements Store.
-func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (items []Item, next Position, err error) {
+func (db *records) ListDue(source, prefix string, after Position, limit, scan int) (items []Item, next Position, err error) {
 	if !db.gate.enter() {
 		return nil, next, ErrClosed
 	}
@@ -135,7 +135,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 }
 
 // Backlog implements Store.
-func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
+func (db *records) Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
 	o, err := db.newDueOrder(db.db, source, Position{})
 	if err != nil {
 		return b, err
@@ -179,7 +179,7 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 }
 
 // Expired implements Store.
-func (db *DB) Expired(now time.Time, after SourceRow, limit int) (found []SourceRow, next time.Time, err error) {
+func (db *records) Expired(now time.Time, after SourceRow, limit int) (found []SourceRow, next time.Time, err error) {
 	table := appendTable(nil, tableExpiry)
 	lower := table
 	if after.Source != "" {

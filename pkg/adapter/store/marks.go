@@ -10,6 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// marks is what the store remembers of watched objects.
+type marks struct{ *engine }
+
 // markVersion is the first byte of every mark and of every state of a watch.
 const markVersion = 1
 
@@ -159,7 +162,7 @@ func decodeWatched(b []byte) (*decoder, byte, error) {
 }
 
 // addMarks puts the changes of marks into the batch.
-func (db *DB) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err error) {
+func (db *marks) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err error) {
 	for i := range marks {
 		c := &marks[i]
 		if err := checkNames(c.Source, "-"); err != nil {
@@ -194,7 +197,7 @@ func (db *DB) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err err
 const markPageBytes = 64 << 10
 
 // Marks implements Store.
-func (db *DB) Marks(source string, watch uint64, after string, limit int) (marks []Mark, more bool, err error) {
+func (db *marks) Marks(source string, watch uint64, after string, limit int) (marks []Mark, more bool, err error) {
 	prefix := appendWatchKey(nil, tableMark, source, watch)
 	lower := prefix
 	if after != "" {
@@ -217,7 +220,7 @@ func (db *DB) Marks(source string, watch uint64, after string, limit int) (marks
 }
 
 // eachMark calls visit for each row that can be read, until it returns false.
-func (db *DB) eachMark(lower, upper []byte, visit func(*scan) (bool, error)) (err error) {
+func (db *marks) eachMark(lower, upper []byte, visit func(*scan) (bool, error)) (err error) {
 	it, err := db.scan(db.db, lower, upper)
 	if err != nil {
 		return err
@@ -232,7 +235,7 @@ func (db *DB) eachMark(lower, upper []byte, visit func(*scan) (bool, error)) (er
 }
 
 // markAt decodes the mark that the scan is at, nil if it is corrupt.
-func (db *DB) markAt(it *scan, object string) (*Mark, error) {
+func (db *marks) markAt(it *scan, object string) (*Mark, error) {
 	value, err := it.ValueAndErr()
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
@@ -249,7 +252,7 @@ func (db *DB) markAt(it *scan, object string) (*Mark, error) {
 }
 
 // Mark implements Store.
-func (db *DB) Mark(source string, watch uint64, object string) (Mark, bool, error) {
+func (db *marks) Mark(source string, watch uint64, object string) (Mark, bool, error) {
 	if !db.gate.enter() {
 		return Mark{}, false, ErrClosed
 	}
@@ -272,7 +275,7 @@ func (db *DB) Mark(source string, watch uint64, object string) (Mark, bool, erro
 }
 
 // CountMarks implements Store.
-func (db *DB) CountMarks(source string, watch uint64) (n, bytes int64, err error) {
+func (db *marks) CountMarks(source string, watch uint64) (n, bytes int64, err error) {
 	prefix := appendWatchKey(nil, tableMark, source, watch)
 	err = db.eachMark(prefix, successor(prefix), func(it *scan) (bool, error) {
 		object := string(it.Key()[len(prefix):])
@@ -288,7 +291,7 @@ func (db *DB) CountMarks(source string, watch uint64) (n, bytes int64, err error
 	return n, bytes, err
 }
 
-func (db *DB) countMarks(prefix []byte) (n int64, err error) {
+func (db *marks) countMarks(prefix []byte) (n int64, err error) {
 	err = db.eachMark(prefix, successor(prefix), func(*scan) (bool, error) {
 		n++
 		return true, nil
@@ -297,7 +300,7 @@ func (db *DB) countMarks(prefix []byte) (n int64, err error) {
 }
 
 // WatchStates implements Store.
-func (db *DB) WatchStates(source string) (states []WatchState, err error) {
+func (db *marks) WatchStates(source string) (states []WatchState, err error) {
 	prefix := appendSource(nil, tableWatch, source)
 	err = db.eachMark(prefix, successor(prefix), func(it *scan) (bool, error) {
 		s, err := db.stateAt(it)
@@ -326,7 +329,7 @@ func (db *DB) WatchStates(source string) (states []WatchState, err error) {
 }
 
 // stateAt decodes the state that the scan is at, nil if it is corrupt.
-func (db *DB) stateAt(it *scan) (*WatchState, error) {
+func (db *marks) stateAt(it *scan) (*WatchState, error) {
 	value, err := it.ValueAndErr()
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
@@ -351,7 +354,7 @@ func (db *DB) stateAt(it *scan) (*WatchState, error) {
 
 // markedWatches are the watches of the source that have a mark. It jumps from the
 // first mark of one to the next one's.
-func (db *DB) markedWatches(source string) (watches []uint64, err error) {
+func (db *marks) markedWatches(source string) (watches []uint64, err error) {
 	prefix := appendSource(nil, tableMark, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -372,7 +375,7 @@ func (db *DB) markedWatches(source string) (watches []uint64, err error) {
 }
 
 // SetWatchState implements Store.
-func (db *DB) SetWatchState(source string, s WatchState) error {
+func (db *marks) SetWatchState(source string, s WatchState) error {
 	if err := checkNames(source, "-"); err != nil {
 		return err
 	}
@@ -387,7 +390,7 @@ func (db *DB) SetWatchState(source string, s WatchState) error {
 const fewMarks = 1000
 
 // RemoveWatch implements Store.
-func (db *DB) RemoveWatch(source string, watch uint64) error {
+func (db *marks) RemoveWatch(source string, watch uint64) error {
 	if err := checkNames(source, "-"); err != nil {
 		return err
 	}
@@ -400,7 +403,7 @@ func (db *DB) RemoveWatch(source string, watch uint64) error {
 }
 
 // removeMarks removes the marks with the prefix, by a batch that is empty so far.
-func (db *DB) removeMarks(b *pebble.Batch, prefix []byte) (err error) {
+func (db *marks) removeMarks(b *pebble.Batch, prefix []byte) (err error) {
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
 		return err
@@ -421,7 +424,7 @@ func (db *DB) removeMarks(b *pebble.Batch, prefix []byte) (err error) {
 }
 
 // applyLazily fills a batch and applies it.
-func (db *DB) applyLazily(fill func(*pebble.Batch) error) error {
+func (db *marks) applyLazily(fill func(*pebble.Batch) error) error {
 	if !db.gate.enter() {
 		return ErrClosed
 	}

@@ -48,13 +48,19 @@ const leap = 1 << 40
 
 // revisions hands out revisions below a bound that is on stable storage.
 type revisions struct {
+	*engine
 	last  atomic.Uint64 // the newest that was taken
 	bound atomic.Uint64 // the newest that may be taken
-	sync.Mutex
+	mu    sync.Mutex    // while the bound is moved
+
+	clock struct {
+		sync.Mutex
+		at time.Time
+	}
 }
 
 // NextRevision implements Store.
-func (db *DB) NextRevision() (uint64, error) {
+func (db *revisions) NextRevision() (uint64, error) {
 	if !db.gate.enter() {
 		return 0, ErrClosed
 	}
@@ -62,8 +68,8 @@ func (db *DB) NextRevision() (uint64, error) {
 	if err := db.usable(); err != nil {
 		return 0, err
 	}
-	r := db.revisions.last.Add(1)
-	for r > db.revisions.bound.Load() {
+	r := db.last.Add(1)
+	for r > db.bound.Load() {
 		if err := db.reserveRevisions(r); err != nil {
 			return 0, err
 		}
@@ -72,10 +78,10 @@ func (db *DB) NextRevision() (uint64, error) {
 }
 
 // reserveRevisions moves the bound to r or beyond.
-func (db *DB) reserveRevisions(r uint64) error {
-	db.revisions.Lock()
-	defer db.revisions.Unlock()
-	bound := db.revisions.bound.Load()
+func (db *revisions) reserveRevisions(r uint64) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	bound := db.bound.Load()
 	if r <= bound {
 		return nil
 	}
@@ -83,19 +89,19 @@ func (db *DB) reserveRevisions(r uint64) error {
 	if err := db.write([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), false); err != nil {
 		return err
 	}
-	db.revisions.bound.Store(bound)
+	db.bound.Store(bound)
 	return nil
 }
 
 // Clock implements Store.
-func (db *DB) Clock() (time.Time, error) {
+func (db *revisions) Clock() (time.Time, error) {
 	db.clock.Lock()
 	defer db.clock.Unlock()
 	return db.clock.at, nil
 }
 
 // SetClock implements Store.
-func (db *DB) SetClock(t time.Time) error {
+func (db *revisions) SetClock(t time.Time) error {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
@@ -111,19 +117,6 @@ func (db *DB) SetClock(t time.Time) error {
 	}
 	db.clock.at = time.Unix(0, at).UTC()
 	return nil
-}
-
-// write sets one row.
-func (db *DB) write(key, value []byte, lazy bool) error {
-	b := db.db.NewBatch()
-	if err := b.Set(key, value, nil); err != nil {
-		return fmt.Errorf("store: writing %s: %w", key, err)
-	}
-	c, err := db.commit(b, lazy)
-	if err != nil || lazy {
-		return err
-	}
-	return c.Wait()
 }
 
 // readMeta takes over what the meta table holds, and fills it if the store is
@@ -230,32 +223,4 @@ func (db *DB) create(readOnly bool) error {
 		return err
 	}
 	return nil
-}
-
-// meta is a row of the meta table, "" if it is not there.
-func (db *DB) meta(key string) (string, error) {
-	value, closer, err := db.db.Get([]byte(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return "", nil
-	}
-	if pebble.IsCorruptionError(err) {
-		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes a new one): %w", key, err)
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", key, err)
-	}
-	defer closer.Close()
-	return string(value), nil
-}
-
-func (db *DB) metaNumber(key string) (int64, error) {
-	text, err := db.meta(key)
-	if err != nil || text == "" {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", key, err)
-	}
-	return n, nil
 }

@@ -105,7 +105,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		FlushDelayDeleteRange: 10 * time.Second,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
-				db.logLimited(&db.engine, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
+				db.logLimited(&db.trouble, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
 				db.pauseStats()
 			},
 			// The default ends the process. A bad block must not stop the others.
@@ -165,7 +165,7 @@ type engineLog struct{ db *DB }
 func (l engineLog) Infof(string, ...any) {}
 
 func (l engineLog) Errorf(format string, args ...any) {
-	l.db.logLimited(&l.db.engine, slog.LevelError, "store: the engine is in trouble", fmt.Sprintf(format, args...))
+	l.db.logLimited(&l.db.trouble, slog.LevelError, "store: the engine is in trouble", fmt.Sprintf(format, args...))
 }
 
 func (l engineLog) Fatalf(format string, args ...any) {

@@ -70,6 +70,7 @@ func (db *DB) Purge(source string) error {
 // all tables for sources of which an unreadable record was replaced or removed.
 // One pass does for all sources, however many they are.
 type housekeeper struct {
+	*records
 	// rows is held while records and index rows are held against each other, and
 	// for reading by every Apply.
 	rows sync.RWMutex
@@ -127,14 +128,14 @@ func (k *housekeeper) pause(d time.Duration) bool {
 	}
 }
 
-// startKeeper starts the housekeeper, with the purges that the last process
+// start starts the housekeeper, with the purges that the last process
 // did not end.
-func (db *DB) startKeeper() error {
+func (db *housekeeper) start() error {
 	sources, err := db.purging()
 	if err != nil {
 		return err
 	}
-	k := &db.keeper
+	k := db
 	for _, source := range sources {
 		k.want(source, false)
 	}
@@ -148,7 +149,7 @@ func (db *DB) startKeeper() error {
 			case <-k.poked:
 			}
 			if err := db.tidy(); err != nil && !k.ending() {
-				db.logLimited(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
+				db.logLimited(&db.trouble, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
 				if k.pause(tidyAgain) {
 					k.wake()
 				}
@@ -167,8 +168,8 @@ const tidyRows = 1000
 var errEnding = errors.New("store: ending")
 
 // tidy does one pass for all sources that need one.
-func (db *DB) tidy() error {
-	k := &db.keeper
+func (db *housekeeper) tidy() error {
+	k := db
 	k.mu.Lock()
 	sources := k.wanted
 	k.wanted = map[string]bool{}
@@ -198,7 +199,7 @@ func (db *DB) tidy() error {
 	return err
 }
 
-func (db *DB) tidySources(sources map[string]bool) error {
+func (db *housekeeper) tidySources(sources map[string]bool) error {
 	for source, all := range sources {
 		if !all {
 			continue
@@ -214,9 +215,9 @@ func (db *DB) tidySources(sources map[string]bool) error {
 
 // tidyTable removes the rows with the prefix that are of one of the sources
 // and do not follow from its records, step by step.
-func (db *DB) tidyTable(prefix []byte, sources map[string]bool) error {
+func (db *housekeeper) tidyTable(prefix []byte, sources map[string]bool) error {
 	for from := prefix; from != nil; {
-		if db.keeper.ending() {
+		if db.ending() {
 			return errEnding
 		}
 		var err error
@@ -228,7 +229,7 @@ func (db *DB) tidyTable(prefix []byte, sources map[string]bool) error {
 }
 
 // tidyStep reads some rows and returns where to go on, nil at the end.
-func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte, err error) {
+func (db *housekeeper) tidyStep(from, upper []byte, sources map[string]bool) (next []byte, err error) {
 	// Only what of the index is read first may be removed: a row that comes in
 	// behind the scan follows from its record.
 	it, err := db.scan(db.db, from, upper)
@@ -252,8 +253,8 @@ func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte
 	if len(found) == 0 {
 		return next, nil
 	}
-	db.keeper.rows.Lock()
-	defer db.keeper.rows.Unlock()
+	db.rows.Lock()
+	defer db.rows.Unlock()
 	b := db.db.NewBatch()
 	for _, row := range found {
 		follows, err := db.follows(row)
@@ -273,7 +274,7 @@ func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte
 
 // follows reports whether the row follows from its record; unknown if the record
 // cannot be read.
-func (db *DB) follows(row []byte) (bool, error) {
+func (db *housekeeper) follows(row []byte) (bool, error) {
 	source, key, err := rowOf(row)
 	if err != nil {
 		return false, err
@@ -313,7 +314,7 @@ func rowOf(row []byte) (source, key string, err error) {
 }
 
 // purging lists the sources whose purge has not ended.
-func (db *DB) purging() (sources []string, err error) {
+func (db *engine) purging() (sources []string, err error) {
 	table := appendTable(nil, tablePurge)
 	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {

@@ -11,13 +11,19 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
+// records reads entries, and their order.
+type records struct {
+	*engine
+	absent absent
+}
+
 // Get implements Store.
-func (db *DB) Get(source, key string) (*schedule.Entry, error) {
+func (db *records) Get(source, key string) (*schedule.Entry, error) {
 	return db.get(db.db, source, key, math.MaxInt64)
 }
 
 // Outline implements Store.
-func (db *DB) Outline(source, key string, most int64) (*schedule.Entry, error) {
+func (db *records) Outline(source, key string, most int64) (*schedule.Entry, error) {
 	return db.get(db.db, source, key, most)
 }
 
@@ -28,7 +34,7 @@ func wantsEvent(e *schedule.Entry, key string, most int64) bool {
 }
 
 // get reads a record and its event at one moment: both with one iterator.
-func (db *DB) get(r pebble.Reader, source, key string, most int64) (*schedule.Entry, error) {
+func (db *records) get(r pebble.Reader, source, key string, most int64) (*schedule.Entry, error) {
 	if !db.gate.enter() {
 		return nil, ErrClosed
 	}
@@ -58,7 +64,7 @@ func (db *DB) get(r pebble.Reader, source, key string, most int64) (*schedule.En
 type finding func(row []byte, use func(value []byte) error) (bool, error)
 
 // read reads a record and, if it is wanted, its event.
-func (db *DB) read(find finding, s *scratch, source, key string, most int64) (e *schedule.Entry, err error) {
+func (db *records) read(find finding, s *scratch, source, key string, most int64) (e *schedule.Entry, err error) {
 	if e, err = db.readRecord(find, s, source, key); err == nil && wantsEvent(e, key, most) {
 		err = db.readEvent(find, s, source, key, e)
 	}
@@ -68,7 +74,7 @@ func (db *DB) read(find finding, s *scratch, source, key string, most int64) (e 
 	return e, nil
 }
 
-func (db *DB) readRecord(find finding, s *scratch, source, key string) (e *schedule.Entry, err error) {
+func (db *records) readRecord(find finding, s *scratch, source, key string) (e *schedule.Entry, err error) {
 	s.key = appendRecordKey(s.key[:0], source, key)
 	_, err = find(s.key, func(value []byte) (err error) {
 		if e, err = decodeRecord(value); err != nil {
@@ -82,7 +88,7 @@ func (db *DB) readRecord(find finding, s *scratch, source, key string) (e *sched
 // errNoEvent is the error of a record whose event has no row.
 var errNoEvent = errors.New("its event is missing")
 
-func (db *DB) readEvent(find finding, s *scratch, source, key string, e *schedule.Entry) error {
+func (db *records) readEvent(find finding, s *scratch, source, key string, e *schedule.Entry) error {
 	s.key = appendEventKey(s.key[:0], source, key)
 	found, err := find(s.key, func(value []byte) error {
 		if err := decodeEvent(value, e); err != nil {
@@ -111,7 +117,7 @@ func seek(it *pebble.Iterator, row []byte, use func([]byte) error) (bool, error)
 // getNewest reads one level of the store after the other, newest first, and
 // not beyond the newest rows: below them a block may be unreadable that the
 // iterator would open.
-func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, most int64, corrupt error) (*schedule.Entry, error) {
+func (db *records) getNewest(r pebble.Reader, s *scratch, source, key string, most int64, corrupt error) (*schedule.Entry, error) {
 	if r == pebble.Reader(db.db) { // both rows of one moment
 		snap := db.db.NewSnapshot()
 		defer snap.Close()
@@ -135,16 +141,16 @@ func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, most in
 }
 
 // GetAll implements Store.
-func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
+func (db *records) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
 	return db.getAll(source, keys, entries, true, most)
 }
 
 // Outlines implements Store.
-func (db *DB) Outlines(source string, keys []string, entries []*schedule.Entry) error {
+func (db *records) Outlines(source string, keys []string, entries []*schedule.Entry) error {
 	return db.getAll(source, keys, entries, false, math.MaxInt64)
 }
 
-func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, events bool, most int64) (err error) {
+func (db *records) getAll(source string, keys []string, entries []*schedule.Entry, events bool, most int64) (err error) {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
@@ -194,7 +200,7 @@ func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, ev
 // does not: most records are there, and most keys of a PUT are not.
 var lookup = pebble.IterOptions{UseL6Filters: true}
 
-func (db *DB) lookupError(source, key string, err error) error {
+func (db *records) lookupError(source, key string, err error) error {
 	switch {
 	case err == nil, isCorrupt(err):
 		return err
@@ -205,7 +211,7 @@ func (db *DB) lookupError(source, key string, err error) error {
 }
 
 // Due implements Store.
-func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
+func (db *records) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, appendAfter(nil, tableDue, source, after), successor(prefix))
 	if err != nil {
@@ -242,7 +248,7 @@ func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row,
 }
 
 // List implements Store.
-func (db *DB) List(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
+func (db *records) List(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
 	if prefix == "" {
 		after = max(after, lastDeadLetter)
 	}
@@ -253,7 +259,7 @@ func (db *DB) List(source, prefix, after string, limit int, events bool) ([]Item
 }
 
 // Letters implements Store.
-func (db *DB) Letters(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
+func (db *records) Letters(source, prefix, after string, limit int, events bool) ([]Item, bool, error) {
 	if !schedule.IsDeadLetterKey(prefix) {
 		return nil, false, nil
 	}
@@ -261,7 +267,7 @@ func (db *DB) Letters(source, prefix, after string, limit int, events bool) ([]I
 }
 
 // DeadLetters is List of dead letters.
-func (db *DB) DeadLetters(source, after string, limit int) ([]Item, bool, error) {
+func (db *records) DeadLetters(source, after string, limit int) ([]Item, bool, error) {
 	return db.list(source, deadLetterPrefix, after, limit, true)
 }
 
@@ -270,7 +276,7 @@ const (
 	lastDeadLetter   = "\x02" // it is none, but all of them come before it
 )
 
-func (db *DB) list(source, prefix, after string, limit int, events bool) (items []Item, more bool, err error) {
+func (db *records) list(source, prefix, after string, limit int, events bool) (items []Item, more bool, err error) {
 	head := appendSource(nil, tableRecord, source)
 	lower := appendRecordKey(nil, source, prefix)
 	upper := successor(lower)
@@ -309,7 +315,7 @@ func (db *DB) list(source, prefix, after string, limit int, events bool) (items 
 // named appends the entries of the records in the span, up to limit items and about so
 // many bytes.
 // A block that cannot be read hides them; the due index has a row of each.
-func (db *DB) named(items []Item, source string, s *span, limit int, most int64, events bool) (_ []Item, more bool, err error) {
+func (db *records) named(items []Item, source string, s *span, limit int, most int64, events bool) (_ []Item, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -365,7 +371,7 @@ func mostWith(events bool) int64 {
 
 // item decodes the record that the scan is at, and its event if that is wanted; nil if it is
 // corrupt.
-func (db *DB) item(it *scan, source, key string, events bool) (e *schedule.Entry, err error) {
+func (db *records) item(it *scan, source, key string, events bool) (e *schedule.Entry, err error) {
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	e, err = db.readRecord(func(_ []byte, use func([]byte) error) (bool, error) {
@@ -387,7 +393,7 @@ func (db *DB) item(it *scan, source, key string, events bool) (e *schedule.Entry
 }
 
 // Unfinished implements Store.
-func (db *DB) Unfinished() (found []SourceRow, err error) {
+func (db *records) Unfinished() (found []SourceRow, err error) {
 	table := appendTable(nil, tableUnfinished)
 	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
@@ -425,7 +431,7 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 
 // Sources implements Store. In each table it jumps from one source's first row to
 // the next source's.
-func (db *DB) Sources() ([]string, error) {
+func (db *records) Sources() ([]string, error) {
 	var sources []string
 	for _, table := range [...]byte{tableRecord, tableMark, tableWatch} {
 		var err error
@@ -437,7 +443,7 @@ func (db *DB) Sources() ([]string, error) {
 	return slices.Compact(sources), nil
 }
 
-func (db *DB) sourcesOf(sources []string, letter byte) (_ []string, err error) {
+func (db *records) sourcesOf(sources []string, letter byte) (_ []string, err error) {
 	table := appendTable(nil, letter)
 	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {

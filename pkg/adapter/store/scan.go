@@ -12,7 +12,7 @@ import (
 // cannot be read, and joins its other errors.
 type scan struct {
 	*pebble.Iterator
-	db           *DB
+	db           *engine
 	r            pebble.Reader
 	events       *pebble.Iterator // over the events of the records, once one was asked for
 	lower, upper []byte
@@ -29,7 +29,7 @@ func (s *span) has(row []byte) bool {
 	return bytes.Compare(row, s.from) >= 0 && bytes.Compare(row, s.to) < 0
 }
 
-func (db *DB) scan(r pebble.Reader, lower, upper []byte) (*scan, error) {
+func (db *engine) scan(r pebble.Reader, lower, upper []byte) (*scan, error) {
 	if !db.gate.enter() {
 		return nil, ErrClosed
 	}
@@ -178,7 +178,7 @@ func (s *scan) borders(from []byte) (keys [][]byte) {
 // derived calls each for the index rows in the span that follow from the
 // records: what a block that cannot be read hides. It reads all records of the
 // span's source, or of all sources when the span has no single one.
-func (db *DB) derived(s *span, each func(row, value []byte) error) (err error) {
+func (db *records) derived(s *span, each func(row, value []byte) error) (err error) {
 	lower := appendTable(nil, tableRecord)
 	if table := s.from[0]; table == tableDue || table == tableRetry || table == tableUnfinished {
 		source, _, ok := bytes.Cut(s.from[2:], []byte{end})
@@ -216,7 +216,7 @@ func (db *DB) derived(s *span, each func(row, value []byte) error) (err error) {
 
 // hidden returns the first rows of the due index in the span, up to limit, as
 // the records say.
-func (db *DB) hidden(s *span, limit int) ([]Row, error) {
+func (db *records) hidden(s *span, limit int) ([]Row, error) {
 	var found []Row
 	first := func() {
 		slices.SortFunc(found, func(a, b Row) int {

@@ -6,17 +6,17 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// engine asks for one compaction in the moment in which the scheduler has seen none.
-type engine struct {
+// fakeEngine asks for one compaction in the moment in which the scheduler has seen none.
+type fakeEngine struct {
 	pebble.DBForCompaction
 	s                  *scheduler
 	looks              int
 	waiting, scheduled bool
 }
 
-func (*engine) GetAllowedWithoutPermission() int { return 1 }
+func (*fakeEngine) GetAllowedWithoutPermission() int { return 1 }
 
-func (e *engine) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
+func (e *fakeEngine) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
 	was := e.waiting
 	if e.looks++; e.looks == 1 {
 		ok, _ := e.s.TrySchedule()
@@ -25,7 +25,7 @@ func (e *engine) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
 	return was, pebble.WaitingCompaction{}
 }
 
-func (e *engine) Schedule(pebble.CompactionGrantHandle) bool {
+func (e *fakeEngine) Schedule(pebble.CompactionGrantHandle) bool {
 	ok := e.waiting
 	e.scheduled, e.waiting = e.scheduled || ok, false
 	return ok
@@ -34,7 +34,7 @@ func (e *engine) Schedule(pebble.CompactionGrantHandle) bool {
 // A compaction that is refused because the scheduler looks for one at that moment starts all the same.
 func TestScheduler_RefusedWhileItLooks(t *testing.T) {
 	s := &scheduler{low: func() bool { return false }, flushing: func() bool { return false }}
-	e := &engine{s: s}
+	e := &fakeEngine{s: s}
 	s.Register(0, e)
 	s.grant()
 	if !e.scheduled {

@@ -77,11 +77,18 @@ func (r *space) take(u vfs.DiskUsage) {
 	r.free.Store(free)
 }
 
+// volume is the file system that a store is on.
+type volume struct {
+	*engine
+	space
+	reclaim reclaim
+}
+
 // Disk is the disk of a member of a group, as the rules of space see it.
 type Disk struct{ Free, Reserve, Scarce int64 }
 
 // Disk is where the store is. Nothing is free of it while changes wait for space.
-func (db *DB) Disk() Disk {
+func (db *volume) Disk() Disk {
 	if db.Waiting() {
 		return Disk{-1, db.space.reserve, db.space.scarce}
 	}
@@ -96,7 +103,7 @@ func (r *space) disk() Disk {
 }
 
 // Space implements Store.
-func (db *DB) Space(growth, held int64) error {
+func (db *volume) Space(growth, held int64) error {
 	if growth > 0 && db.grouped != nil && db.grouped.log.Full() || !db.mostDisks(func(d Disk) bool { return d.allows(growth, held) }) {
 		return ErrFull
 	}
@@ -104,30 +111,30 @@ func (db *DB) Space(growth, held int64) error {
 }
 
 // SpaceForOutcomes implements Store.
-func (db *DB) SpaceForOutcomes() bool {
+func (db *volume) SpaceForOutcomes() bool {
 	db.look()
 	return db.mostDisks(func(d Disk) bool { return d.Free >= d.Reserve/4 })
 }
 
 // mostDisks reports whether it is so of this disk, and in a group of a majority.
-func (db *DB) mostDisks(is func(Disk) bool) bool {
+func (db *volume) mostDisks(is func(Disk) bool) bool {
 	return is(db.Disk()) && (db.grouped == nil || db.grouped.log.MostDisks(is))
 }
 
 // Waiting implements Store. A change waits for a write to the log, or for a flush that
 // was given up.
-func (db *DB) Waiting() bool {
+func (db *volume) Waiting() bool {
 	return db.full.waiting.Load() > 0 || db.stalled.Load() && db.full.gaveUp.Load()
 }
 
 // LowOnSpace reports that growth is refused, or will be soon: to all namespaces, or to large ones.
-func (db *DB) LowOnSpace() bool {
+func (db *volume) LowOnSpace() bool {
 	return !db.Disk().leaves(db.space.scarce / 4)
 }
 
 // HasAmpleSpace reports that no growth is refused for a good while. Between LowOnSpace and
 // HasAmpleSpace there is a gap, so that little growth does not lead from one to the other.
-func (db *DB) HasAmpleSpace() bool {
+func (db *volume) HasAmpleSpace() bool {
 	return db.Disk().leaves(db.space.scarce)
 }
 
@@ -153,7 +160,7 @@ func (r *space) isLow() bool { return r.known && r.free.Load() < r.reserve }
 // Usage returns the bytes that are free on the disk without the ballast and what the group's log may take, the bytes of them that are kept
 // back, and what the store has on it. Where the file system reports nothing, known is
 // false.
-func (db *DB) Usage() (free, reserve, used int64, known bool) {
+func (db *volume) Usage() (free, reserve, used int64, known bool) {
 	if known = db.space.known; known {
 		free = max(db.space.freeNow(), 0)
 	}
@@ -193,7 +200,7 @@ type reclaim struct {
 }
 
 // look asks how much is free. While space is scarce it has the engine give back what was removed.
-func (db *DB) look() {
+func (db *volume) look() {
 	r := &db.reclaim
 	if db.space.disk().leaves(0) || !db.full.opened.Load() || r.left.Load() == 0 && r.garbage.Load() < garbageBytes {
 		return
@@ -211,7 +218,7 @@ func (db *DB) look() {
 }
 
 // flushSome flushes at least one row.
-func (db *DB) flushSome() {
+func (db *volume) flushSome() {
 	if !db.gate.enter() {
 		return
 	}
@@ -221,12 +228,9 @@ func (db *DB) flushSome() {
 	}
 	// The view of a group must not change but by its log; the log changes it anyway.
 	if db.grouped == nil && !db.replicated {
-		db.clock.Lock()
-		at := db.clock.at
-		db.clock.Unlock()
-		_ = db.write([]byte(metaClock), strconv.AppendInt(nil, nanos(at), 10), true) // the flush fails too
+		_ = db.write([]byte(metaFormat), strconv.AppendInt(nil, format, 10), true) // the flush fails too
 	}
 	if _, err := db.db.AsyncFlush(); err != nil {
-		db.logLimited(&db.engine, slog.LevelWarn, "store: flushing", err.Error())
+		db.logLimited(&db.trouble, slog.LevelWarn, "store: flushing", err.Error())
 	}
 }

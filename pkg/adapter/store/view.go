@@ -381,16 +381,15 @@ func (v *View) Own(log Log) (*DB, error) {
 		return nil, ErrSealed
 	}
 	base := v.base
-	db := &DB{
-		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, folder: base.folder, form: Group,
-		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
-	}
+	db := newDB(&engine{
+		db: base.db, full: base.full, log: base.log, onFatal: base.onFatal, observe: base.observe, replicated: true,
+		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})},
+	})
+	db.dir, db.folder, db.form, db.over = base.dir, base.folder, Group, v
 	u, _ := usage(v.options.fs(), v.options.Dir)
 	db.space.init(&v.options, v.options.fs(), u, base.space.ballast)
 	db.lazy.sync = func() error { return nil } // nothing is lazy: the log has it
-	db.gate.idle = make(chan struct{}, 1)
 	// absent.asked stays nil, so there is no filter of absent keys: other members add keys too.
-	db.keeper.init()
 	db.grouped.work.Go(db.grouped.run)
 	if err := db.start(&v.options); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
