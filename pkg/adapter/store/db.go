@@ -144,6 +144,9 @@ func (db *DB) start(o *Options) error {
 // ID implements Store.
 func (db *DB) ID() string { return db.id }
 
+// Sealed reports that the store takes no changes: see [DB.Seal].
+func (db *DB) Sealed() bool { return db.sealed.Load() }
+
 // GiveUp ends all waiting for space: changes that wait, now or later, fail.
 func (db *DB) GiveUp() { db.full.stop() }
 

@@ -28,6 +28,7 @@ type engine struct {
 	gate     gate
 	lazy     lazySync
 	places   places
+	sealed   atomic.Bool // see [DB.Seal]
 	damaged  atomic.Bool // a block of a file could not be read
 	trouble  limited     // log lines about errors of the engine
 	stalls   limited     // log lines about writes that wait for it
@@ -126,6 +127,10 @@ func (db *engine) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
 	if b.Empty() {
 		b.Close()
 		return &commit{db: db}, nil
+	}
+	if db.sealed.Load() {
+		b.Close()
+		return nil, ErrNotOwner
 	}
 	// Pebble panics, with locks held, where it sees no way on. fullFS keeps failed writes of the log from it.
 	defer func() {

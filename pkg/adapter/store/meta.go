@@ -144,6 +144,11 @@ func (db *DB) readMeta(o *Options) error {
 	}
 	db.revisions.last.Store(uint64(bound))
 	db.revisions.bound.Store(uint64(bound))
+	sealed, err := db.meta(metaSealed)
+	if err != nil {
+		return err
+	}
+	db.sealed.Store(sealed != "" && !o.eitherForm)
 	clock, err := db.metaNumber(metaClock)
 	if err != nil {
 		return err

@@ -114,3 +114,39 @@ func TestClose_LaterReadsFail(t *testing.T) {
 		}
 	}
 }
+
+// A sealed store takes no change, also after a restart, and can be read and copied. A copy takes changes again.
+func TestSeal_IsTheEnd(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a")
+	if err := db.Seal(); err != nil || !db.Sealed() {
+		t.Fatal(err)
+	}
+	copied := vfs.NewMem()
+	for range 2 {
+		if _, err := db.Apply(false, Change{Source: "s", Key: "b", New: goldenEntries()["bare"]}); !errors.Is(err, ErrNotOwner) {
+			t.Errorf("a change: %v", err)
+		}
+		if e, err := db.Get("s", "a"); e == nil || err != nil {
+			t.Errorf("a read: %v %v", e, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if db = open(t, Options{FS: fs}); !db.Sealed() {
+			t.Error("a restart has taken the seal away")
+		}
+	}
+	err := db.Checkpoint(func(dir string) error { _, err := vfs.Clone(fs, copied, dir, "data/store"); return err })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	restored := newOf(t, copied)
+	if err := Restored(Options{Dir: "data", FS: restored}, Single, nil); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, Options{FS: restored})
+	fill(t, db, "b")
+}

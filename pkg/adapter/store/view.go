@@ -403,18 +403,28 @@ var ErrSealed = errors.New("store: the group was sealed: make a back-up of this 
 // maxSeal is more bytes than the batch of a seal has.
 const maxSeal = 64
 
-// Seal ends the group: it writes the last batch that its log ever gets.
+// Seal ends the store: what was changed before is all that it ever has. Of a group it writes the last batch that its log
+// gets. A store of a single adapter refuses changes from then on with [ErrNotOwner], also when it is opened again.
 func (db *DB) Seal() error {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
 	defer db.gate.leave()
 	b := db.db.NewBatch()
-	defer b.Close()
 	if err := b.Set([]byte(metaSealed), []byte("1"), nil); err != nil {
-		return fmt.Errorf("store: sealing: %w", err)
+		return errors.Join(fmt.Errorf("store: sealing: %w", err), b.Close())
 	}
-	return db.grouped.submit(&submission{b, make(chan error, 1), true})
+	if db.grouped != nil {
+		defer b.Close()
+		return db.grouped.submit(&submission{b, make(chan error, 1), true})
+	}
+	db.keeper.rows.Lock() // no Apply is under way
+	defer db.keeper.rows.Unlock()
+	if err := db.durably(b); err != nil {
+		return err
+	}
+	db.sealed.Store(true)
+	return nil
 }
 
 // closeView is Close of a store over a view.
