@@ -42,6 +42,7 @@ type Adapter struct {
 	origin    sources.Origin
 	telemetry *telemetry
 	store     *store.DB
+	sealable  *sealable     // the store; nil in a group
 	disk      disk          // the store, or the member
 	member    *group.Member // nil: the adapter is alone
 	queue     *queue.Queue
@@ -60,6 +61,7 @@ type Adapter struct {
 	profiling  atomic.Bool
 	page       atomic.Pointer[http.Handler]
 	pageSecret string
+	quit       func() // ends Run
 	stop       sync.Once
 	stopping   atomic.Bool
 	started    func() bool // ends what waits for the end during the start; nil before
@@ -67,7 +69,7 @@ type Adapter struct {
 
 // disk is what metrics say about the disk, and what is backed up.
 type disk interface {
-	backup.Store
+	backup.Sealable
 	Corrupt() int64
 }
 
@@ -78,9 +80,14 @@ func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Ad
 		return err
 	}
 	a := &Adapter{cfg: cfg, origin: cfg.origin(reload), telemetry: newTelemetry(), connections: newConnections(cfg.Log)}
+	ctx, a.quit = context.WithCancel(ctx)
+	defer a.quit()
 	a.profiling.Store(cfg.Profiling)
 	a.events = &ingest.Receiver{Log: cfg.Log, Refused: a.origin.EventsRefused}
 	if err := a.start(ctx); err != nil {
+		if errors.Is(err, errSealed) {
+			return a.serveSealed(ctx)
+		}
 		if ctx.Err() != nil {
 			return a.Stop() // it ended while it waited for its origin
 		}
@@ -160,7 +167,11 @@ func (a *Adapter) open(ctx context.Context) error {
 		a.store = nil
 		return err
 	}
-	a.disk = a.store
+	a.sealable = &sealable{DB: a.store, end: a.quit, sealed: make(chan error, 1)}
+	a.disk = a.sealable
+	if a.store.Sealed() {
+		return errSealed
+	}
 	// When ctx ends while the start waits for disk space, the store gives up waiting;
 	// later Stop does that.
 	a.started = context.AfterFunc(ctx, func() {

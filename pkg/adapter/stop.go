@@ -67,6 +67,7 @@ func (a *Adapter) end() error {
 		a.dispatch.Stop(ctx)
 		cancel()
 	}
+	a.sealable.finish(a.cfg.Log.Warn)
 	if a.backups != nil {
 		a.backups.Close() // one under way is cut off
 	}

@@ -109,13 +109,14 @@ func save(body io.Reader, file string, stdout io.Writer) error {
 	return os.Rename(partial, file)
 }
 
-// seal ends the group of the member that uses dir.
+// seal ends the adapter that uses dir, or its group.
 func seal(ctx context.Context, dir string, stdout io.Writer) error {
 	body, err := open(ctx, dir, http.MethodPost, "/seal")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "The group is sealed: it takes no call and delivers nothing any more. %s has all of it. Stop the members now.\n", dir)
+	_, err = fmt.Fprintf(stdout, "%s is sealed, and has all that was acknowledged: nothing is changed or delivered any more. Make a back-up of it, "+
+		"and restore that into an empty directory. If it is of a group, stop all members.\n", dir)
 	return errors.Join(err, body.Close())
 }
 
@@ -165,10 +166,7 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%w that uses %s answers; start two or three members, and seal the group while they run: %w", errNoAdapter, dir, err)
-	}
-	if resp.StatusCode == http.StatusNotFound {
-		return nil, errors.Join(fmt.Errorf("the adapter that uses %s is no member of a group", dir), resp.Body.Close())
+		return nil, fmt.Errorf("%w that uses %s answers: %w", errNoAdapter, dir, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))

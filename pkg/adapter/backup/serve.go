@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -37,20 +38,22 @@ type Store interface {
 	Usage() (free, reserve, used int64, known bool)
 }
 
-// sealer is a member of a group, which can be sealed.
-type sealer interface {
+// Sealable is a store that takes no change any more once it is sealed.
+type Sealable interface {
+	Store
 	Seal(ctx context.Context) error
 }
 
-// Server serves back-ups of one store, and seals a group.
+// Server serves back-ups of one store, and seals it.
 type Server struct {
+	sealing atomic.Bool
 	http   http.Server
 	opened *os.File
 	done   chan struct{}
 }
 
 // Serve serves back-ups of db, whose directory is dir, until Close.
-func Serve(db Store, dir string, log *slog.Logger) (*Server, error) {
+func Serve(db Sealable, dir string, log *slog.Logger) (*Server, error) {
 	opened, path, err := socket(dir)
 	if err != nil {
 		return nil, err
@@ -71,13 +74,12 @@ func Serve(db Store, dir string, log *slog.Logger) (*Server, error) {
 	s := &Server{opened: opened, done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) { Send(w, r, db, log) })
-	if member, is := db.(sealer); is {
-		mux.HandleFunc("POST /seal", func(w http.ResponseWriter, r *http.Request) {
-			if err := member.Seal(r.Context()); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			}
-		})
-	}
+	mux.HandleFunc("POST /seal", func(w http.ResponseWriter, r *http.Request) {
+		s.sealing.Store(true)
+		if err := db.Seal(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
 	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() {
 		defer close(s.done)
@@ -86,8 +88,16 @@ func Serve(db Store, dir string, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
+// sealAnswer is how long the answer to a seal may take when the adapter ends because of it.
+const sealAnswer = 5 * time.Second
+
 // Close cuts off a back-up under way and removes the socket.
 func (s *Server) Close() {
+	if s.sealing.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), sealAnswer)
+		_ = s.http.Shutdown(ctx) // it is closed all the same
+		cancel()
+	}
 	_ = s.http.Close()
 	<-s.done
 	_ = s.opened.Close() // it was only read
