@@ -212,7 +212,7 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "it holds nothing") {
 		t.Errorf("a back-up of a directory that is none: %d %s", code, out)
 	}
-	if code, out := harness.Run("seal", "--data-dir", dir); code != 3 || !strings.Contains(out, "start two or three members") {
+	if code, out := harness.Run("seal", "--data-dir", dir); code != 3 || !strings.Contains(out, "no adapter") {
 		t.Errorf("a seal without an adapter: %d %s", code, out)
 	}
 }

@@ -59,13 +59,14 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 		began := time.Now()
 		a, err := harness.Launch(harness.Flags(o.file, data)...)
 		// What no record tells, the format and the revisions handed out, has to be
-		// there at the start: one command writes it anew, and the refusal names it.
+		// there at the start: one command copies the rest, and the refusal names it.
 		var refused *harness.ExitError
 		if errors.As(err, &refused) && strings.Contains(refused.Log, "adapter repair") {
-			if code, out := harness.Run("repair", data); code > 1 { // 1: whole, but for what could not be read
+			repaired := data + ".repaired"
+			if code, out := harness.Run("repair", data, repaired); code > 1 { // 1: whole, but for what could not be read
 				t.Errorf("damage at %d: repair: %d %s", offset, code, out)
 			}
-			a, err = harness.Launch(harness.Flags(o.file, data)...)
+			a, err = harness.Launch(harness.Flags(o.file, repaired)...)
 		}
 		if err != nil {
 			t.Errorf("damage at %d: %v", offset, err)
@@ -89,6 +90,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 func damage(t *testing.T, data string, place, places int) (at int64) {
 	t.Helper()
 	merger := *pebble.DefaultMerger // nothing is read
+	data = filepath.Join(data, "store")
 	merger.Name = mergerName(t, data)
 	db, err := pebble.Open(data, &pebble.Options{Merger: &merger, Logger: quiet{}, ReadOnly: true})
 	if err != nil {

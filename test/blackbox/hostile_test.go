@@ -135,10 +135,7 @@ func TestFormat_FromTheFutureIsRefused(t *testing.T) {
 // fixes, as a later version would.
 func rewrite(t *testing.T, dir, key, value string) {
 	t.Helper()
-	path := dir
-	if matches, _ := filepath.Glob(filepath.Join(dir, "*", "CURRENT")); len(matches) == 1 {
-		path = filepath.Dir(matches[0])
-	}
+	path := filepath.Join(dir, "store")
 	merger := *pebble.DefaultMerger // makes nonsense of the counters, which no test reads
 	merger.Name = mergerName(t, path)
 	db, err := pebble.Open(path, &pebble.Options{Merger: &merger, Logger: quiet{}})

@@ -188,7 +188,7 @@ func restoreFile(ctx context.Context, file, dir string, to store.Form) error {
 }
 
 // Restore makes the data directory of a back-up. Dir must be empty, or not exist, or hold a part of a restore that was
-// killed. After an error, and when ctx ends, nothing is left in it but its lock.
+// killed. After an error, and when ctx ends, nothing is left in it.
 func Restore(ctx context.Context, from io.Reader, dir string, to store.Form) (err error) {
 	o := store.Options{Dir: dir}
 	lock, err := store.Claim(o)
@@ -201,7 +201,7 @@ func Restore(ctx context.Context, from io.Reader, dir string, to store.Form) (er
 		err = store.Restored(o, to, checksum)
 	}
 	if err != nil {
-		err = errors.Join(err, os.RemoveAll(store.NewDir(o)))
+		err = errors.Join(err, os.RemoveAll(store.NewDir(o)), os.Remove(filepath.Join(dir, "LOCK")))
 	}
 	return err
 }

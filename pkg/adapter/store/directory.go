@@ -28,7 +28,7 @@ var (
 	// ErrNothing is returned for a directory without a store.
 	ErrNothing = errors.New("it holds nothing")
 	// errCutOff is the error of a directory whose store was never complete.
-	errCutOff = errors.New("a restore or a repair into it was cut off, or is under way: run it again")
+	errCutOff = errors.New("a restore or a repair into it was cut off: run adapter restore again, or adapter repair")
 )
 
 // NewDir is the folder into which a store is written that [Adopt] puts in the place of the directory's store. Options.New
