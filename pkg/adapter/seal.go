@@ -49,8 +49,8 @@ func (s *sealable) finish(log func(string, ...any)) {
 
 // serveSealed serves back-ups of a sealed store, and nothing else, until ctx ends.
 func (a *Adapter) serveSealed(ctx context.Context) (err error) {
-	a.cfg.Log.Warn("the store is sealed: this adapter answers no call and delivers nothing. It only serves adapter backup: restore the back-up into an empty directory", "dir", a.cfg.DataDir)
 	if a.backups, err = backup.Serve(a.disk, a.cfg.DataDir, a.cfg.Log); err == nil {
+		a.cfg.Log.Warn("the store is sealed: this adapter answers no call and delivers nothing. It only serves adapter backup: restore the back-up into an empty directory", "dir", a.cfg.DataDir)
 		<-ctx.Done()
 	}
 	return errors.Join(err, a.Stop())

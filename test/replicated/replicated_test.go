@@ -179,7 +179,9 @@ func (g *group) kill(i int) {
 	a := g.members[i]
 	g.members[i] = nil
 	g.mu.Unlock()
-	a.Kill()
+	if a != nil {
+		a.Kill()
+	}
 }
 
 // path is the address of the source.

@@ -1,7 +1,9 @@
 package replicated
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -70,14 +72,17 @@ func (g *group) occurrence(i int, key string) string {
 }
 
 const (
-	toGroup  = "adapter migrate --to group"
-	seal     = "adapter-replicated seal"
-	toSingle = "adapter-replicated migrate --to single"
+	sealSingle = "adapter seal"
+	backSingle = "adapter backup"
+	toGroup    = "adapter restore --to group"
+	sealGroup  = "adapter-replicated seal"
+	backGroup  = "adapter-replicated backup"
+	toSingle   = "adapter restore --to single"
 )
 
-// A single adapter becomes three, and one again, with the commands of the documentation and
-// kill -9 at each end: nothing acknowledged is lost, nothing is delivered early or twice.
-func TestMigrate_ThereAndBack(t *testing.T) {
+// A single adapter becomes three, and one again, with the commands of the documentation, while callers write: nothing
+// acknowledged is lost, nothing is delivered early.
+func TestMove_ThereAndBack(t *testing.T) {
 	t.Parallel()
 	g := prepare(t, func(*group) {})
 	g.single(0)
@@ -87,19 +92,23 @@ func TestMigrate_ThereAndBack(t *testing.T) {
 		g.put(g.key(), time.Duration(rand.IntN(12000))*time.Millisecond)
 	}
 	was := g.occurrence(0, late)
-	g.kill(0)
+	end := g.writeUntil(func(err error, _ string) bool { return err != nil }) // a sealed adapter ends
+	g.pass(time.Second)
+	g.mustRun(0, sealSingle)
+	end()
+	g.backUpSealed(0)
 	if a, err := (harness.Process{Binary: program()}).Launch(g.flags(0)...); err == nil {
 		a.Kill()
 		t.Fatal("a member started with the directory of a single adapter")
-	} else if !strings.Contains(err.Error(), toGroup) {
+	} else if !strings.Contains(err.Error(), "--to group") {
 		t.Error("it does not name the command:", err)
 	}
+	g.lose(0)
 	g.mustRun(0, toGroup)
-	g.mustRun(0, toGroup) // again, without harm
 	if a, err := harness.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(0)))...); err == nil {
 		a.Kill()
 		t.Fatal("a single adapter started with the directory of a member")
-	} else if !strings.Contains(err.Error(), "adapter migrate --to single") {
+	} else if !strings.Contains(err.Error(), "--to single") {
 		t.Error("it does not name the command:", err)
 	}
 	g.launchAll()
@@ -119,20 +128,15 @@ func TestMigrate_ThereAndBack(t *testing.T) {
 	stop()
 	g.settled()
 
-	if out, err := g.documented(0, toSingle); err == nil {
-		t.Fatal("the directory of a running member was migrated")
-	} else if !strings.Contains(out, "in use") {
-		t.Error(out)
-	}
-	end := g.writeUntilSealed()
+	end = g.writeUntil(func(_ error, body string) bool { return strings.Contains(body, "sealed") })
 	g.pass(500 * time.Millisecond)
 	keeps := (g.owner() + 1) % 3 // not the owner
-	g.mustRun(keeps, seal)
+	g.mustRun(keeps, sealGroup)
 	end()
+	g.mustRun(keeps, backGroup)
 	for i := range g.members {
-		g.kill(i)
+		g.lose(i)
 	}
-	g.mustRun(keeps, toSingle)
 	g.mustRun(keeps, toSingle)
 	g.single(keeps)
 	if is := g.occurrence(keeps, late); is != was {
@@ -141,8 +145,37 @@ func TestMigrate_ThereAndBack(t *testing.T) {
 	g.settled()
 }
 
-// writeUntilSealed lets callers write until the group is sealed, which they must learn.
-func (g *group) writeUntilSealed() (end func()) {
+// backUpSealed starts the adapter of a sealed directory, which serves back-ups alone, and makes one.
+func (g *group) backUpSealed(i int) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), harness.Patience)
+	defer cancel()
+	in, out, err := os.Pipe()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer in.Close()
+	cmd := exec.CommandContext(ctx, harness.Binary(), harness.Flags(g.sources, filepath.Join(g.dir, name(i)))...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := errors.Join(cmd.Start(), out.Close()); err != nil {
+		g.t.Fatal(err)
+	}
+	sealed := false
+	for lines := bufio.NewScanner(in); !sealed && lines.Scan(); sealed = strings.Contains(lines.Text(), "the store is sealed") {
+		if strings.HasPrefix(lines.Text(), "ready:") {
+			g.t.Error("a sealed adapter serves")
+		}
+	}
+	if !sealed {
+		g.t.Error("it does not say that it is sealed")
+	}
+	g.mustRun(i, backSingle)
+	cancel() // kill -9
+	_ = cmd.Wait()
+}
+
+// writeUntil lets callers write until what they get says that the adapter, or the group, is sealed.
+func (g *group) writeUntil(sealed func(err error, body string) bool) (end func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	var callers sync.WaitGroup
 	for range 4 {
@@ -150,14 +183,18 @@ func (g *group) writeUntilSealed() (end func()) {
 			for ctx.Err() == nil {
 				key, delay, sent := g.key(), time.Duration(200+rand.IntN(1500))*time.Millisecond, time.Now()
 				r, err := harness.Do(ctx, http.MethodPut, g.url()+"/tests/s/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay))
+				body := ""
+				if err == nil {
+					body = string(r.Body)
+				}
 				switch {
+				case sealed(err, body):
+					return
 				case err != nil:
 				case r.Status < 300:
 					g.mu.Lock()
 					g.acked[key] = sent.Add(delay)
 					g.mu.Unlock()
-				case strings.Contains(string(r.Body), "sealed"):
-					return
 				case r.Status != http.StatusServiceUnavailable:
 					g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
 				}
@@ -171,45 +208,29 @@ func (g *group) writeUntilSealed() (end func()) {
 	}
 }
 
-// Without the seal the directory of a member is not taken, and it goes on as a member's.
-func TestMigrate_WithoutTheSeal(t *testing.T) {
-	t.Parallel()
-	g := start(t)
-	late := g.key()
-	g.put(late, 24*time.Hour)
-	for i := range g.members {
-		g.kill(i)
-	}
-	for i := range g.members {
-		if out, err := g.documented(i, toSingle); err == nil || !strings.Contains(out, "seal") {
-			t.Errorf("%v: %s", err, out)
-		}
-	}
-	log := harness.Refused(t, harness.Flags(g.sources, filepath.Join(g.dir, name(0)), "--migrate")...)
-	if !strings.Contains(log, "seal") {
-		t.Error(log)
-	}
-	g.launchAll()
-	g.known(0, late)
-}
-
 // A member of a sealed group takes part in no other one: what it has is old.
-func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
+func TestMove_OldDirectoriesAreRefused(t *testing.T) {
 	t.Parallel()
 	g := start(t)
-	g.mustRun(0, seal)
+	g.mustRun(0, sealGroup)
+	g.mustRun(0, backGroup)
 	for i := range g.members {
 		g.kill(i)
 	}
-	g.single(0, "--migrate")
+	g.lose(0)
+	g.mustRun(0, toSingle)
+	g.single(0)
 	late := g.key()
 	g.put(late, 24*time.Hour)
-	g.kill(0)
+	g.mustRun(0, sealSingle)
+	g.mustRun(0, backSingle)
+	g.lose(0)
+	g.mustRun(0, toGroup)
 	var old [3]*harness.Adapter
 	var all sync.WaitGroup
 	for i := range g.members {
 		all.Go(func() {
-			a, err := harness.Process{Binary: program()}.Launch(append(g.flags(i), "--migrate")...)
+			a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
 			switch {
 			case err == nil && i == 0:
 				a.Kill()
@@ -295,13 +316,15 @@ func TestGroup_FirstStartCutOff(t *testing.T) {
 }
 
 // A first start that is cut off again and again goes on with the data.
-func TestMigrate_FirstStartCutOff(t *testing.T) {
+func TestMove_FirstStartCutOff(t *testing.T) {
 	t.Parallel()
 	g := prepare(t, func(*group) {})
 	g.single(0)
 	late := g.key()
 	g.put(late, 24*time.Hour)
-	g.kill(0)
+	g.mustRun(0, backSingle)
+	g.lose(0)
+	g.mustRun(0, toGroup)
 	for cut := range 8 {
 		var all sync.WaitGroup
 		for i := range g.members {
@@ -311,7 +334,7 @@ func TestMigrate_FirstStartCutOff(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*150+rand.IntN(300))*time.Millisecond)
 				defer cancel()
-				if out, err := exec.CommandContext(ctx, program(), append(g.flags(i), "--migrate")...).CombinedOutput(); ctx.Err() == nil { // kill -9
+				if out, err := exec.CommandContext(ctx, program(), g.flags(i)...).CombinedOutput(); ctx.Err() == nil { // kill -9
 					t.Errorf("it ended by itself: %v\n%s", err, out)
 				}
 			})
