@@ -26,8 +26,8 @@ const (
 	scansAtOnce = 4
 )
 
-// list is GET {address}/schedules.
-func (c *call) list() error {
+// listKeys is GET {address}/schedules.
+func listKeys(c *call) error {
 	o, err := listOptions(c.r.URL.RawQuery)
 	if err != nil {
 		return err

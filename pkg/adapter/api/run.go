@@ -23,8 +23,8 @@ func (c *call) emptyBody() error {
 	return nil
 }
 
-// run is POST {address}/schedules/{key}/run.
-func (c *call) run() error {
+// runKey is POST {address}/schedules/{key}/run.
+func runKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}

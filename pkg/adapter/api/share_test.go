@@ -190,7 +190,7 @@ func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
 			e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
 			e.put(t, "k", `{"event":{"data":"`+strings.Repeat("x", 255<<10)+`"}}`)
 			l := &large{fake: e.fake, gate: make(chan struct{})}
-			e.lookup = func(string, string) (source, bool) { return l, true }
+			e.lookup = func(string, string) (source, letters, bool) { return l, nil, true }
 			var all []<-chan *httptest.ResponseRecorder
 			for i := range 120 {
 				all = append(all, e.start("GET", base+target, fmt.Sprintf("10.0.0.%d", i), 0, http.NoBody))
@@ -298,11 +298,11 @@ func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
-		e.lookup = func(namespace, _ string) (source, bool) {
+		e.lookup = func(namespace, _ string) (source, letters, bool) {
 			if namespace == "greedy" {
-				return &claiming{e.fake, 4 << 20}, true
+				return &claiming{e.fake, 4 << 20}, nil, true
 			}
-			return e.fake, true
+			return e.fake, nil, true
 		}
 		rest := e.bytes.Claim("greedy", "other")
 		if !rest.TryGrow(e.bytes.Total()/2 - 4<<20) {

@@ -401,7 +401,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	started := time.Now()
 	ctx, cancel := context.WithCancelCause(l.ctx)
-	l.source.OnCallOff(delivery, func() { cancel(errCalledOff) })
+	delivery.OnCallOff(func() { cancel(errCalledOff) })
 	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
 	cancel(nil)
 	// Without a turn it goes on just the same: nothing waits for it then.

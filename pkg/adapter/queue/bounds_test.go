@@ -95,11 +95,11 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.page.Lock()
-			if held := s.page.Len(); held > 2*rows {
+			s.page.mu.Lock()
+			if held := s.page.rows.Len(); held > 2*rows {
 				t.Fatalf("%d rows in memory", held)
 			}
-			s.page.Unlock()
+			s.page.mu.Unlock()
 			if d == nil { // the next page is loading
 				if synctest.Wait(); s.NextAt().IsZero() {
 					t.Fatalf("nothing is left after %d", i)

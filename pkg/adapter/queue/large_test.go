@@ -103,8 +103,8 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 				t.Fatalf("%s after round %d: %s, one by one %s; %v %v", key, round, shown(g, nil), shown(w, nil), err, wantErr)
 			}
 		}
-		if g, w := bulk.bytes.Load(), single.bytes.Load(); g != w || bulk.keys.Load() != single.keys.Load() {
-			t.Fatalf("%d bytes of %d keys are counted, one by one %d of %d", g, bulk.keys.Load(), w, single.keys.Load())
+		if g, w := bulk.usage.bytes.Load(), single.usage.bytes.Load(); g != w || bulk.usage.keys.Load() != single.usage.keys.Load() {
+			t.Fatalf("%d bytes of %d keys are counted, one by one %d of %d", g, bulk.usage.keys.Load(), w, single.usage.keys.Load())
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestLargeEntries_AreReadIfMemoryIsFree(t *testing.T) {
 	if n, err := s.CancelAll(t.Context(), ""); err != nil || n != 6 {
 		t.Errorf("%d cancelled, want k03, k04, k06, k07, new and newer: %v", n, err)
 	}
-	if n := s.bytes.Load(); n != 0 {
+	if n := s.usage.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are counted of nothing", n)
 	}
 }

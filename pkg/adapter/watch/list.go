@@ -157,11 +157,11 @@ func (l *listing) flush() error {
 // nothing, since the next list has no doubt.
 func (l *listing) owe(c *change, refused error) error {
 	if r := l.s.r; l.doubt {
-		m, ok, err := r.s.q.Mark(r.id, c.object)
+		m, ok, err := r.s.marks.Get(r.id, c.object)
 		if err == nil && ok {
 			before := m.Size()
 			m.Hash = 0
-			err = r.s.q.Report(nil, []store.MarkChange{{Watch: r.id, Mark: m, Before: before}})
+			err = r.s.marks.Report(nil, []store.MarkChange{{Watch: r.id, Mark: m, Before: before}})
 		}
 		if err != nil {
 			return err
@@ -364,7 +364,7 @@ func (l *listing) end(ctx context.Context, version string) error {
 		return nil
 	}
 	for _, name := range r.rows.namespaces() { // all namespaces have one row now
-		if err := r.s.q.RemoveWatch(rowID(r.id, name)); err != nil {
+		if err := r.s.marks.Remove(rowID(r.id, name)); err != nil {
 			return err
 		}
 		r.rows.remove(name)

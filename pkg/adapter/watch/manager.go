@@ -34,17 +34,17 @@ type Config struct {
 	Memory int64
 }
 
-// Queue is what a watching source needs of its queue: a *queue.Source.
-type Queue interface {
+// Marks is what a watching source needs of its queue: a *queue.Marks.
+type Marks interface {
 	// Report schedules the items and stores the marks as one durable change, or, when
 	// an item is refused, nothing.
 	Report(items []queue.Item, marks []store.MarkChange) error
-	Marks(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
-	Mark(watch uint64, object string) (m store.Mark, ok bool, err error)
-	CountMarks(watch uint64) (n, bytes int64, err error)
-	WatchStates() ([]store.WatchState, error)
-	SetWatchState(s store.WatchState) error
-	RemoveWatch(watch uint64) error
+	List(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
+	Get(watch uint64, object string) (m store.Mark, ok bool, err error)
+	Count(watch uint64) (n, bytes int64, err error)
+	States() ([]store.WatchState, error)
+	SetState(s store.WatchState) error
+	Remove(watch uint64) error
 }
 
 // Manager watches for all sources. It is safe for concurrent use.
@@ -97,7 +97,7 @@ func New(cfg Config) (*Manager, error) {
 
 // Set gives a source new settings, also a new source. It does not block. A source that
 // does not watch any more loses its marks, and nothing is scheduled.
-func (m *Manager) Set(src *schedule.Spec, q Queue) {
+func (m *Manager) Set(src *schedule.Spec, marks Marks) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {
@@ -105,7 +105,7 @@ func (m *Manager) Set(src *schedule.Spec, q Queue) {
 	}
 	s := m.sources[src.UID]
 	if s == nil {
-		s = newSource(m, src, q)
+		s = newSource(m, src, marks)
 		m.sources[src.UID] = s
 		m.running.Go(s.run)
 		return

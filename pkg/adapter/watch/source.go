@@ -28,7 +28,7 @@ const (
 // source is a source with its watches.
 type source struct {
 	m      *Manager
-	q      Queue
+	marks  Marks
 	uid    string
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -56,8 +56,8 @@ type source struct {
 	publication sync.Mutex
 }
 
-func newSource(m *Manager, src *schedule.Spec, q Queue) *source {
-	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
+func newSource(m *Manager, src *schedule.Spec, marks Marks) *source {
+	s := &source{m: m, marks: marks, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	s.settings.Store(src)
 	return s
@@ -205,7 +205,7 @@ func (s *source) remembering() budget.Claim {
 // plan reads the rows of the store, removes the rows of resources that are not watched
 // any more, and returns the resources that are.
 func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
-	states, err := s.q.WatchStates()
+	states, err := s.marks.States()
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 				continue
 			}
 			// A crash may have left no more than this row.
-			if err := s.q.RemoveWatch(c.Watch); err != nil {
+			if err := s.marks.Remove(c.Watch); err != nil {
 				return nil, err
 			}
 		}
@@ -263,7 +263,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 		if w != nil && (state.Watch == revisionID || wanted[state.Watch] != nil) {
 			continue // also marks whose state cannot be read
 		}
-		if err := s.q.RemoveWatch(state.Watch); err != nil {
+		if err := s.marks.Remove(state.Watch); err != nil {
 			return nil, err
 		}
 	}

@@ -519,7 +519,7 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 	}
 	s.kept = time.Now()
 	w := s.row(seen)
-	if err := s.r.s.q.SetWatchState(w.state()); err != nil {
+	if err := s.r.s.marks.SetState(w.state()); err != nil {
 		return err
 	}
 	s.r.rows.set(w)
