@@ -277,7 +277,7 @@ func (a *admission) read(items []Item, now time.Time) (keys []keyState, of []int
 	index := make(map[string]int, len(items))
 	oneByOne, held := a.claimed && !a.outlines, int64(0)
 	for i := range items {
-		if held >= pageBytes && !a.outlines {
+		if oneByOne && held >= pageBytes {
 			break
 		}
 		key := items[i].Key
