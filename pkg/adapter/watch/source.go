@@ -25,7 +25,8 @@ const (
 	warnInterval = time.Minute
 )
 
-// source is a source with its watches.
+// source is a source with its watches. mu guards what is watched, the status that was reported last and the
+// warnings; a resync, and then a publication, may hold its own lock when mu is taken.
 type source struct {
 	m      *Manager
 	marks  Marks
@@ -42,18 +43,21 @@ type source struct {
 	paused    atomic.Bool // suspended for long: no watch is open
 	resyncing sync.Mutex  // one resync at a time
 
-	mu         sync.Mutex
-	resources  []*resource // of the settings in force
-	watch      *schedule.Watch
-	namespaces *namespaceSet
-	fault      error // nothing can be watched
-	reported   schedule.WatchStatus
-	warned     map[string]time.Time // by reason
-	event      atomic.Int64         // when the last event came, 0 = none did
+	mu sync.Mutex
+	watched
+	reported schedule.WatchStatus
+	warned   map[string]time.Time // by reason
 
-	publishing  atomic.Bool  // the status will be published
-	published   atomic.Int64 // nanoseconds that the last time took
-	publication sync.Mutex
+	event       atomic.Int64 // when the last event came, 0 = none did
+	publication publication
+}
+
+// watched is what a source watches by the settings in force.
+type watched struct {
+	watch      *schedule.Watch
+	resources  []*resource
+	namespaces *namespaceSet // nil: the namespaces that the watch names
+	fault      error         // nothing can be watched
 }
 
 func newSource(m *Manager, src *schedule.Spec, marks Marks) *source {
@@ -158,7 +162,7 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 		s.m.cfg.Log.Error("the rows of a watching source cannot be read; trying again", "source", src.Path(), "error", err)
 		if isOverShare(err) {
 			s.mu.Lock()
-			s.resources, s.watch, s.namespaces, s.fault = nil, src.Watch, nil, err
+			s.watched = watched{watch: src.Watch, fault: err}
 			s.mu.Unlock()
 			s.publish()
 		}
@@ -174,20 +178,20 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 			r.rows.release()
 		}
 	}()
-	s.mu.Lock()
-	s.resources, s.watch, s.namespaces, s.fault = resources, src.Watch, nil, nil
+	now := watched{watch: src.Watch, resources: resources}
 	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
-		s.namespaces, s.fault = newNamespaceSet(s, src.Watch.Namespaces)
+		now.namespaces, now.fault = newNamespaceSet(s, src.Watch.Namespaces)
 	}
-	namespaces, fault := s.namespaces, s.fault
+	s.mu.Lock()
+	s.watched = now
 	s.mu.Unlock()
 	s.publish()
-	if fault != nil {
+	if now.fault != nil {
 		return
 	}
 	var running sync.WaitGroup
-	if namespaces != nil {
-		running.Go(func() { namespaces.run(ctx) })
+	if now.namespaces != nil {
+		running.Go(func() { now.namespaces.run(ctx) })
 	}
 	for _, r := range resources {
 		running.Go(func() { r.run(ctx) })
