@@ -46,7 +46,7 @@ func newFake() *fake {
 	return &fake{
 		letters: map[string]*schedule.Entry{}, feeds: recent.NewFeeds(),
 		entries: map[string]*schedule.Entry{}, inFlight: map[string]bool{}, revision: 100,
-		settings: &schedule.Spec{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
+		settings: &schedule.Spec{Policy: schedule.Replace, Delay: time.Minute, Limits: schedule.Limits{MaxPending: 2000}},
 	}
 }
 

@@ -33,7 +33,7 @@ type Rules struct {
 // Compile compiles the source's expressions. Its error quotes the compiler and
 // names the field at fault.
 func Compile(src *schedule.Spec) (*Rules, error) {
-	p, err := expression.Compile(src.IngestKey, src.IngestWhen)
+	p, err := expression.Compile(src.Ingest.Key, src.Ingest.When)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) 
 	}
 	cfg := Config{Store: db, Fatal: fatal, Random: func() float64 { return 0 }}
 	settings := &schedule.Spec{
-		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
+		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000},
 	}
 	if change != nil {
 		change(&cfg, settings)

@@ -33,8 +33,8 @@ type house struct {
 // tenantSource is a source of a namespace, with the ceilings of that.
 func tenantSource(namespace, name string, c schedule.Ceilings) *schedule.Spec {
 	return &schedule.Spec{
-		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000, Ceilings: c,
+		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000}, Ceilings: c,
 	}
 }
 

@@ -148,7 +148,7 @@ func walk(t *testing.T, seed uint64, seen map[Transition]int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
 	retry := r.IntN(3)
-	k := &key{now: t0, src: &Spec{Policy: Replace, IngestPolicy: Earliest, Delivery: Delivery{BackoffDelay: time.Second}}}
+	k := &key{now: t0, src: &Spec{Policy: Replace, Ingest: Ingest{Policy: Earliest}, Delivery: Delivery{BackoffDelay: time.Second}}}
 	if r.IntN(2) == 0 {
 		k.src.Delivery.Retry = &retry
 	}
