@@ -71,7 +71,7 @@ var plan = map[string]rule{
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -82,15 +82,14 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
-	"pkg/adapter/turns": {},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/turns", "pkg/apis/sources/expression"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/budget", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/backup": {may: []string{"pkg/adapter/store"}, never: k8s},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/hostname"},
+		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/hostname"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"}, never: k8s, not: []string{"os"}},
@@ -98,7 +97,7 @@ var plan = map[string]rule{
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
 	"pkg/adapter/watch": {
-		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
 		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},
 	},
 	"pkg/adapter/sources": {
@@ -111,11 +110,11 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/adapter/loglimit", "pkg/apis/sources/...", "pkg/client/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/budget", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/adapter/loglimit", "pkg/apis/sources/...", "pkg/client/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/cluster": {
@@ -138,7 +137,7 @@ var plan = map[string]rule{
 	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"pkg/adapter/command": {
-		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns", "pkg/printable"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/printable"},
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	// etcd's server costs megabytes by being linked: the single adapter is without it.

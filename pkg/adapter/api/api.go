@@ -18,7 +18,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Config is what the API needs.
@@ -96,7 +95,7 @@ type Handler struct {
 	bytes, shares, scans *budget.Budget
 	// writing are the turns to decode large bodies and store what they say, encoding
 	// to write large answers, which goes on while a full disk holds up the others.
-	writing, encoding *turns.Turns
+	writing, encoding *budget.Budget
 	// following are the callers who follow events: by source, and by peer. ending is
 	// closed when they must end.
 	following, followers *budget.Budget
@@ -140,9 +139,9 @@ func newHandler(cfg Config) *Handler {
 	}
 	h := &Handler{
 		cfg: cfg, answers: newAnswers(cfg),
-		writing: turns.New(), encoding: turns.New(),
-		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
-		following: budget.New(maxFollowers, nil), followers: budget.New(maxFollowers, nil), ending: make(chan struct{}),
+		writing: budget.NewProcessors(), encoding: budget.NewProcessors(),
+		bytes: budget.New(cfg.Budget), shares: budget.New(cfg.Requests), scans: budget.New(scansAtOnce),
+		following: budget.New(maxFollowers), followers: budget.New(maxFollowers), ending: make(chan struct{}),
 	}
 	h.observe()
 	return h
@@ -168,7 +167,7 @@ type call struct {
 	// and answer hold.
 	share, claim budget.Claim
 	// turn is held while a large body or answer is decoded or encoded.
-	turn turns.Turn
+	turn *budget.Claim
 }
 
 // ServeHTTP implements http.Handler.

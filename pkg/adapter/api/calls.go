@@ -43,7 +43,7 @@ func putKey(c *call) error {
 		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
-	c.turn.Done()
+	c.turn.Release()
 	if err = c.audited(auditSchedule, c.key, err, string(s.Result)); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func putKey(c *call) error {
 	defer buf.free()
 	_ = c.compute(c.encoding, viewBytes(&s.View)) // what was done is answered, with a turn or without
 	buf.b = append(appendScheduled(buf.b, &s, 0), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	c.tag(s.View.Revision)
 	c.send(statusOfResult(s.Result), typeJSON, buf.b)
 	return nil
@@ -86,7 +86,7 @@ func getKey(c *call) error {
 		return err
 	}
 	buf.b = append(appendView(buf.b, &v), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	v = schedule.View{Entry: &schedule.Entry{Revision: v.Revision}} // the event is not held while a slow caller reads
 	c.keep(buf.b)
 	c.tag(v.Revision)
@@ -148,7 +148,7 @@ func scheduleAll(c *call) error {
 			return err
 		}
 	}
-	c.turn.Done()
+	c.turn.Release()
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := slices.Grow(buf.b, min(600*len(batch.outcomes), streamBytes+2<<10))
@@ -165,7 +165,7 @@ func scheduleAll(c *call) error {
 				c.audit(auditBulk, o.key, string(s.Result))
 				_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
 				b = appendScheduled(b, s, statusOfResult(s.Result))
-				c.turn.Done()
+				c.turn.Release()
 				b = c.stream(b)
 				continue
 			}

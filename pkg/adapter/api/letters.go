@@ -68,7 +68,7 @@ func getLetter(c *call) error {
 		return err
 	}
 	buf.b = append(appendLetter(buf.b, &l), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	l = queue.Letter{} // as in get
 	c.keep(buf.b)
 	c.send(http.StatusOK, typeJSON, buf.b)

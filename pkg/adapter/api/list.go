@@ -76,7 +76,7 @@ func page[T any](c *call, o queue.ListOptions, read func(queue.ListOptions) ([]T
 			b = write(b, &items[i])
 			items[i] = none
 		}
-		c.turn.Done()
+		c.turn.Release()
 		o.Continue = next
 		c.claim.Shrink(chunkBytes)
 		if next == "" {

@@ -51,7 +51,7 @@ func runKey(c *call) error {
 	defer buf.free()
 	_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
 	buf.b = append(appendView(buf.b, &s.View), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	c.tag(s.View.Revision)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -61,16 +61,16 @@ func (r *Rules) read(ctx context.Context, h http.Header, body []byte, now time.T
 }
 
 // decoding shares half of the processors among the long messages.
-var decoding = sync.OnceValue(turns.New)
+var decoding = sync.OnceValue(budget.NewProcessors)
 
 // decode reads the events of a message, a long one in turn with the other sources.
 func (r *Rules) decode(ctx context.Context, h http.Header, body []byte) ([]*schedule.Event, error) {
-	if len(body) >= turns.LongBytes {
+	if len(body) >= budget.LongBytes {
 		turn, err := decoding().Take(ctx, r.src.Namespace, r.src.Name)
 		if err != nil {
 			return nil, busy("too many large bodies wait for a processor")
 		}
-		defer turn.Done()
+		defer turn.Release()
 	}
 	return cloudevent.Read(h, body)
 }

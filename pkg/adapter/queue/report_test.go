@@ -54,8 +54,10 @@ func TestReport_AllOrNothing(t *testing.T) {
 			"a bad key": func(s *Source) error {
 				return s.Marks.Report([]Item{{"k1", due}, {"a\nb", due}}, []store.MarkChange{mark("a/b")})
 			},
-			"an object without a name": func(s *Source) error { return s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), mark("")}) },
-			"the same without items":   func(s *Source) error { return s.Marks.Report(nil, []store.MarkChange{mark("a/b"), mark("")}) },
+			"an object without a name": func(s *Source) error {
+				return s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), mark("")})
+			},
+			"the same without items": func(s *Source) error { return s.Marks.Report(nil, []store.MarkChange{mark("a/b"), mark("")}) },
 		} {
 			if err := report(h.sources[0]); !errors.As(err, &refused) {
 				t.Errorf("%s: %v", what, err)

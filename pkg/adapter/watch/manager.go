@@ -14,7 +14,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -50,7 +49,7 @@ type Marks interface {
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   *turns.Turns   // also of namespaces: one of a namespace of sources at a time
+	lists   *budget.Budget // also of namespaces: one of a namespace of sources at a time
 	streams *budget.Budget // watches that may be open
 	// remembered are bytes: what is known of namespaces, and watches of one namespace that wait
 	remembered *budget.Budget
@@ -58,7 +57,7 @@ type Manager struct {
 	late       lateGroups
 	// A watch has a turn while it reads events, up to the batch that it makes, and while it
 	// evaluates an expression: what all watches hold is bounded by the number of turns.
-	reading, evaluating *turns.Turns
+	reading, evaluating *budget.Budget
 	metrics             *metrics
 
 	ctx     context.Context
@@ -83,9 +82,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.NewShared(maxLists, 1, 0), streams: budget.New(maxStreams+cfg.Memory/2/streamBytes, nil), vanished: budget.New(maxVanished, nil),
-		remembered: budget.New(maxRemembered+cfg.Memory/2, nil),
-		reading:    turns.NewShared(maxReading, maxReading/2, 0), evaluating: turns.NewN(turns.HalfOfProcessors(), 0)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: budget.NewTurns(maxLists, 1, 0), streams: budget.New(maxStreams + cfg.Memory/2/streamBytes), vanished: budget.New(maxVanished),
+		remembered: budget.New(maxRemembered + cfg.Memory/2),
+		reading:    budget.NewTurns(maxReading, maxReading/2, 0), evaluating: budget.NewTurns(budget.HalfOfProcessors(), budget.HalfOfProcessors(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {

@@ -391,7 +391,7 @@ func (r *resource) evaluate(ctx context.Context, o *objects.Object) ([]target, e
 	if err != nil {
 		return nil, err
 	}
-	defer turn.Done()
+	defer turn.Release()
 	return expressionTargets(ctx, r.key, r.served, o)
 }
 

@@ -213,10 +213,10 @@ func (w *world) start() *world {
 		w.t.Fatal(err)
 	}
 	if w.streams > 0 {
-		w.m.streams = budget.New(w.streams, nil)
+		w.m.streams = budget.New(w.streams)
 	}
 	if w.memory > 0 {
-		w.m.remembered = budget.New(w.memory, nil)
+		w.m.remembered = budget.New(w.memory)
 	}
 	w.m.Set(w.src, w.s)
 	return w
