@@ -22,11 +22,17 @@ type key struct {
 func (k *key) own() bool { return k.flight != nil && k.flight.Own }
 
 func (k *key) state() State {
-	v := View{Entry: k.cur}
-	if k.cur != nil {
-		v = NewView("k", k.cur, k.flight != nil, k.own(), k.now)
+	switch {
+	case k.flight == nil && k.cur == nil:
+		return Absent
+	case k.flight == nil:
+		return NewView("k", k.cur, false, false, k.now).State
+	case k.cur == nil:
+		return Leaving
+	case k.own():
+		return InFlight
 	}
-	return StateOf(v, k.flight)
+	return Behind
 }
 
 func (k *key) start() bool {
