@@ -258,7 +258,7 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 }
 
 // Of several together none is stored when one is over the quota, and nothing
-// stays reserved; in a bulk each is keyState alone, and a key that shrinks and
+// stays reserved; in a bulk each is judged alone, and a key that shrinks and
 // grows again in one call may have what it had.
 func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	t.Parallel()
