@@ -219,7 +219,41 @@ var forTests = []string{"pkg/adapter/store/storetest", "pkg/adapter/replica/repl
 // vague are names that do not say what a package contains.
 var vague = []string{"util", "utils", "common", "helper", "helpers", "type", "types", "misc", "shared", "base", "lib", "model", "models"}
 
-// sleepers are the tests that wait on the real clock, with the reason. Inside
-// a testing/synctest bubble time.Sleep is how fake time passes: a file that
-// imports it needs no entry.
-var sleepers = map[string]string{}
+// sleepers are the files of tests that wait for a time on the real clock, with the reason.
+// The list may only get shorter. Inside a testing/synctest bubble time.Sleep is how fake
+// time passes: a file that imports it needs no entry.
+var sleepers = map[string]string{
+	"bench/driver/main_test.go":                 "a measurement lasts",
+	"test/cluster/idle_test.go":                 "a measurement lasts",
+	"test/replicated/cost_test.go":              "a measurement lasts, and callers have a rate",
+	"pkg/adapter/calledoff_test.go":             "a change meets an attempt at any moment of its way",
+	"sdk/controller/adapter_test.go":            "a process is killed at any moment of an answer's way",
+	"test/cluster/watch_restart_test.go":        "a process is killed at any moment of its watches",
+	"test/cluster/faults_test.go":               "the API server is away for a time; runs that must not come are waited for",
+	"test/cluster/restart_test.go":              "a delivery takes longer than the next process needs to start",
+	"test/blackbox/edge_test.go":                "a caller sends slowly",
+	"pkg/adapter/replica/etcdlog/close_test.go": "members of etcd end at intervals; who leads is asked for again and again",
+	"pkg/adapter/listener/connections_test.go":  "the server is asked again and again whether it has the connection",
+	"test/cluster/many_test.go":                 "the API server is asked again and again",
+	"test/replicated/faults_test.go":            "a disk is filled step by step, as the member sees it",
+	"sdk/controller/lost_test.go":               "a time of the operator's memory comes",
+	"test/page/main_test.go":                    "a source works for a while before its picture is taken",
+	"pkg/adapter/replica/disk_test.go":          "it is called in bubbles only",
+}
+
+// Most methods and fields of a type.
+const maxMethods, maxFields = 40, 20
+
+// size is how many methods and fields a type has.
+type size struct{ methods, fields int }
+
+// large are the types that have more, with what they may have. The list may only get shorter, and its numbers smaller.
+var large = map[string]size{
+	"cli/internal/command.cluster": {fields: 24},
+	"cli/internal/command.env":     {methods: 66},
+	"pkg/adapter/group.Member":     {82, 42},
+	"pkg/adapter/replica.Group":    {43, 33},
+	"pkg/adapter/store.DB":         {124, 32},
+	"pkg/why.Facts":                {44, 26},
+	"test/replicated.group":        {46, 31},
+}

@@ -140,7 +140,7 @@ func TestOwner_WatchThatOpensSlowly(t *testing.T) {
 		w.settle(time.Minute)
 		w.api.set(func() {
 			delete(w.api.kinds, "Website")
-			w.api.onWatch = func() { <-time.After(missingOwnerLife + time.Second) }
+			w.api.onWatch = func() { pass(missingOwnerLife + time.Second) }
 		})
 		w.api.put("Deployment", "ops/web", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		w.want("it does not exist", time.Minute, "dev.reschedule.due Website/ops/a")

@@ -55,6 +55,9 @@ type wake struct {
 	hearsay, final        bool
 }
 
+// pass lets the time of the bubble pass.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // taped records what a source reports. It can lose power before or after a batch.
 type taped struct {
 	*queue.Marks
