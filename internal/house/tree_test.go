@@ -204,7 +204,10 @@ func typesOf(syntax *ast.File, pkg string) map[string]size {
 				if p, ok := of.(*ast.StarExpr); ok {
 					of = p.X
 				}
-				if generic, ok := of.(*ast.IndexExpr); ok {
+				switch generic := of.(type) {
+				case *ast.IndexExpr:
+					of = generic.X
+				case *ast.IndexListExpr:
 					of = generic.X
 				}
 				if name, ok := of.(*ast.Ident); ok {

@@ -31,7 +31,8 @@
 // large entries are read page by page once memory is claimed, and without their
 // event if the call does not need it.
 //
-// Locks are taken in the order source gate, stripes by number, page.
+// A [Source] is made of parts: [Letters] and [Marks], which callers use directly, the locks of its keys (stripes), its
+// page, and what quotas count (usage). Its comment has the order of all locks.
 //
 // It leaves to others: the limits of deliveries (dispatch), the meaning of a request
 // (schedule), bytes and fsyncs (store).

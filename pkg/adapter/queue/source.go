@@ -19,12 +19,13 @@ import (
 // Its locks, in the order in which they are taken:
 //
 //   - gate is held for reading by every call from its start to its end, and for writing
-//     while the source is removed or moves to another namespace. It guards removed and
-//     the namespace in usage.
-//   - stripes guard the entries of keys in the store, and the deliveries under way.
+//     while the source is removed or moves to another namespace. It guards removed, and
+//     the namespace that usage counts for.
+//   - stripes, by their number, guard the entries of keys in the store, and the deliveries
+//     under way.
 //   - Letters has one lock for all dead letters that are kept, which have no stripes.
-//   - page has a lock of its own, and so have the bytes of Marks, the namespace's
-//     reservations and counts. None of them is held while a key is locked.
+//   - page, the bytes of Marks, the namespace's reservations and counts have a lock each,
+//     under which none of the above is taken.
 //
 // Everything else is atomic.
 type Source struct {
