@@ -89,19 +89,14 @@ var unread = map[string]bool{
 func TestOthers_PlainEnglish(t *testing.T) {
 	t.Parallel()
 	noBody := regexp.MustCompile(`\bnoBody\b`) // a name of Java's library
-	read := 0
 	for name, text := range readTree(t).texts {
 		if unread[name] || path.Base(name) != "Makefile" && !slices.Contains(others, path.Ext(name)) {
 			continue
 		}
-		read++
 		text = noBody.ReplaceAllString(text, "")
 		for _, at := range worst.FindAllStringIndex(text, -1) {
 			t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]])
 		}
-	}
-	if read < 100 {
-		t.Errorf("only %d files were read", read)
 	}
 }
 

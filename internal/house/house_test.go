@@ -4,8 +4,9 @@
 // It guarantees, whenever the tests pass, that every package of the module is on
 // the plan in plan_test.go, imports only packages that the plan allows, and has a
 // package comment and a caption in ARCHITECTURE.md. No file is over 600 lines,
-// leaves work open, skips a test, sleeps on the real clock in a test, or names a path of
-// one machine. Pages name paths, tests and functions that exist, are wrapped, and
+// leaves work open, skips a test, or names a path of one machine; no type has more than 40
+// methods or 20 fields; no test waits for a time on the real clock; but for the exceptions
+// in plan_test.go. Pages name paths, tests and functions that exist, are wrapped, and
 // are in plain English.
 //
 // How it works: it reads every file of the tree with go/parser, whatever its
@@ -164,25 +165,47 @@ func TestFiles_ShortAndComplete(t *testing.T) {
 // No test is skipped, because a skipped test checks nothing. Only the files in sleepers wait on the real clock.
 func TestTests_NeitherSkipNorSleep(t *testing.T) {
 	t.Parallel()
-	used := map[string]bool{}
+	slept := map[string]bool{}
 	for _, f := range readTree(t).files {
 		if !strings.HasSuffix(f.path, "_test.go") {
 			continue
 		}
 		for _, call := range f.calls {
-			switch {
-			case slices.Contains([]string{"t.Skip", "t.Skipf", "t.SkipNow", "b.Skip", "b.Skipf", "b.SkipNow", "f.Skip", "f.Skipf", "f.SkipNow"}, call):
+			if slices.Contains([]string{"t.Skip", "t.Skipf", "t.SkipNow", "b.Skip", "b.Skipf", "b.SkipNow", "f.Skip", "f.Skipf", "f.SkipNow"}, call) {
 				t.Errorf("%s calls %s: a check that cannot run must fail, or not exist", f.path, call)
-			case call == "time.Sleep" && sleepers[f.path] != "":
-				used[f.path] = true
-			case call == "time.Sleep" && !f.synctest:
-				t.Errorf("%s waits on the real clock: use testing/synctest or a channel", f.path)
 			}
+		}
+		slept[f.path] = f.sleeps && !f.synctest
+		if slept[f.path] && sleepers[f.path] == "" {
+			t.Errorf("%s waits on the real clock: use testing/synctest or a channel", f.path)
 		}
 	}
 	for name := range sleepers {
-		if !used[name] {
+		if !slept[name] {
 			t.Errorf("%s does not sleep: take it off the list", name)
+		}
+	}
+}
+
+// A type, of the product or of a test, is small enough to be read as a whole: only the types in large are not.
+func TestTypes_AreSmall(t *testing.T) {
+	t.Parallel()
+	types := map[string]size{}
+	for _, f := range readTree(t).files {
+		for name, n := range f.types {
+			types[name] = size{types[name].methods + n.methods, max(types[name].fields, n.fields)}
+		}
+	}
+	for name, n := range types {
+		may := large[name]
+		if n.methods > max(may.methods, maxMethods) || n.fields > max(may.fields, maxFields) {
+			t.Errorf("%s has %d methods and %d fields, and may have %d and %d: split it by what its callers need",
+				name, n.methods, n.fields, max(may.methods, maxMethods), max(may.fields, maxFields))
+		}
+	}
+	for name, may := range large {
+		if n := types[name]; n.methods <= maxMethods && may.methods > 0 || n.fields <= maxFields && may.fields > 0 {
+			t.Errorf("%s has %d methods and %d fields: take it off the list", name, n.methods, n.fields)
 		}
 	}
 }

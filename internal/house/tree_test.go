@@ -36,6 +36,8 @@ type file struct {
 	lines     int
 	generated bool
 	synctest  bool
+	sleeps    bool // waits for a time
+	types     map[string]size
 	comments  []string
 	calls     []string // of functions in packages and of methods, as written
 	bare      []string // tests without a comment directly above them
@@ -111,14 +113,16 @@ func (tr *tree) add(rel string, content []byte, modules map[string]bool) error {
 			f.bare = append(f.bare, fn.Name.Name)
 		}
 	}
+	f.sleeps = sleeps(syntax)
 	ast.Inspect(syntax, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := sel.X.(*ast.Ident); ok {
-				f.calls = append(f.calls, x.Name+"."+sel.Sel.Name)
-			}
+		if name := selected(n); name != "" {
+			f.calls = append(f.calls, name)
 		}
 		return true
 	})
+	if !f.generated {
+		f.types = typesOf(syntax, path.Dir(rel))
+	}
 
 	dir := path.Dir(rel)
 	p := tr.packages[dir]
@@ -148,6 +152,79 @@ func (tr *tree) add(rel string, content []byte, modules map[string]bool) error {
 		tr.packages[dir] = p
 	}
 	return nil
+}
+
+// selected is the selector as it is written, such as time.Sleep, "" if it has another form.
+func selected(n ast.Node) string {
+	if sel, ok := n.(*ast.SelectorExpr); ok {
+		if x, ok := sel.X.(*ast.Ident); ok {
+			return x.Name + "." + sel.Sel.Name
+		}
+	}
+	return ""
+}
+
+// sleeps reports that something waits for a time and for nothing else.
+func sleeps(syntax *ast.File) (yes bool) {
+	cases := map[ast.Node]bool{} // of a select, which waits for something else too
+	ast.Inspect(syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CommClause:
+			cases[n.Comm] = true
+		case *ast.SelectorExpr:
+			yes = yes || selected(n) == "time.Sleep"
+		case *ast.ExprStmt:
+			receive, _ := n.X.(*ast.UnaryExpr)
+			if receive == nil || cases[n] {
+				return true
+			}
+			call, ok := receive.X.(*ast.CallExpr)
+			yes = yes || ok && selected(call.Fun) == "time.After"
+		}
+		return true
+	})
+	return yes
+}
+
+// typesOf counts the methods and fields that a file declares, by the names of the types with their package.
+func typesOf(syntax *ast.File, pkg string) map[string]size {
+	types := map[string]size{}
+	if strings.HasSuffix(syntax.Name.Name, "_test") {
+		pkg += "_test"
+	}
+	add := func(name string, n size) {
+		name = pkg + "." + name
+		types[name] = size{types[name].methods + n.methods, max(types[name].fields, n.fields)}
+	}
+	ast.Inspect(syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv != nil {
+				of := n.Recv.List[0].Type
+				if p, ok := of.(*ast.StarExpr); ok {
+					of = p.X
+				}
+				switch generic := of.(type) {
+				case *ast.IndexExpr:
+					of = generic.X
+				case *ast.IndexListExpr:
+					of = generic.X
+				}
+				if name, ok := of.(*ast.Ident); ok {
+					add(name.Name, size{methods: 1})
+				}
+			}
+		case *ast.TypeSpec:
+			switch of := n.Type.(type) {
+			case *ast.StructType:
+				add(n.Name.Name, size{fields: of.Fields.NumFields()})
+			case *ast.InterfaceType:
+				add(n.Name.Name, size{methods: of.Methods.NumFields()})
+			}
+		}
+		return true
+	})
+	return types
 }
 
 func readRoot(t *testing.T, name string) []byte {

@@ -121,14 +121,14 @@ func (w *world) instants() (all []time.Time) {
 // randomSettings draws the settings of a source.
 func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
 	s := &schedule.Spec{
-		UID: uid, Namespace: "ns", Name: "n" + uid, Sink: schedule.Target{URL: fmt.Sprintf("http://sink/%d", r.IntN(3))},
+		UID: uid, Namespace: "ns", Name: "n" + uid, Targets: schedule.Targets{Sink: schedule.Target{URL: fmt.Sprintf("http://sink/%d", r.IntN(3))}},
 		Delivery: schedule.Delivery{Linear: r.IntN(4) == 0, BackoffDelay: pick(r, 0, time.Millisecond, time.Second, time.Second, time.Minute), Timeout: time.Minute},
 		Delay:    pick(r, 0, 0, time.Second, time.Hour),
 		Policy:   pick(r, schedule.Replace, schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail),
-		IngestPolicy: pick(r, schedule.Earliest, schedule.Earliest, schedule.Earliest, schedule.Replace, schedule.Latest, schedule.Keep,
-			schedule.Fail),
+		Ingest: schedule.Ingest{Policy: pick(r, schedule.Earliest, schedule.Earliest, schedule.Earliest, schedule.Replace, schedule.Latest, schedule.Keep,
+			schedule.Fail)},
 		MaxInterval: pick(r, 0, 0, 10*time.Minute, 10*time.Hour),
-		MaxInFlight: pick(r, 1, 2, 100, 100), MaxPerSecond: pick(r, 0, 0, 0, 1, 3), MaxPending: pick[int64](r, 2, 5, 1000, 1000),
+		Limits:      schedule.Limits{MaxInFlight: pick(r, 1, 2, 100, 100), MaxPerSecond: pick(r, 0, 0, 0, 1, 3), MaxPending: pick[int64](r, 2, 5, 1000, 1000)},
 	}
 	if r.IntN(2) == 0 {
 		n := pick(r, 0, 1, 3)

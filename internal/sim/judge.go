@@ -22,15 +22,19 @@ type judge struct {
 	changes []change // since the last of which it is known that a crash keeps it
 	durable int      // so many of them are durable for certain
 
-	marks   int
-	numbers map[uint64]*mark // by revision
-	ids     map[string]*mark // by event id
-	newest  map[string]*mark // by source and key: the mark with the newest revision seen, over all restarts
-
+	marks
 	calls  map[*call]*expectation
 	flying map[*start]*delivery
 	begun  []*delivery // at the instant of the last start
 	limits
+}
+
+// marks are the revisions and ids that were seen, over all restarts.
+type marks struct {
+	made    int
+	numbers map[uint64]*mark // by revision
+	ids     map[string]*mark // by event id
+	newest  map[string]*mark // by source and key: the mark with the newest revision seen
 }
 
 // mark stands for a revision and the id of an occurrence's event. The judge reads
@@ -164,7 +168,7 @@ type expectation struct {
 
 func newJudge() *judge {
 	return &judge{
-		sources: map[string]*source{}, of: map[*schedule.Spec]*source{}, numbers: map[uint64]*mark{}, ids: map[string]*mark{}, newest: map[string]*mark{},
+		sources: map[string]*source{}, of: map[*schedule.Spec]*source{}, marks: marks{numbers: map[uint64]*mark{}, ids: map[string]*mark{}, newest: map[string]*mark{}},
 		calls: map[*call]*expectation{}, flying: map[*start]*delivery{},
 	}
 }
@@ -175,7 +179,7 @@ func (j *judge) broken(p promise, format string, args ...any) {
 	}
 }
 
-func (j *judge) mark() *mark { j.marks++; return &mark{order: j.marks} }
+func (m *marks) mark() *mark { m.made++; return &mark{order: m.made} }
 
 // set replaces a key's occurrence.
 func (j *judge) set(k *key, o *occurrence) {
@@ -314,13 +318,13 @@ func (j *judge) start(e *start) {
 	s := j.of[e.Source]
 	k := s.find(e)
 	if k == nil {
-		j.broken(newestStarts, "key %q, revision %d: nothing waits for it: %s", e.Key, e.Revision(), j.describe(s.keys[e.Key]))
+		j.broken(newestStarts, "key %q, revision %d: nothing waits for it: %s", e.Key, e.Revision(), s.keys[e.Key].describe())
 		return
 	}
 	d := &delivery{start: e, source: s, key: k, of: k.newest, at: j.at}
 	for _, i := range ofDeliveries {
 		if problem := i.check(j, d); problem != "" {
-			j.broken(i.promise, "key %q: %s\n  the key: %s", k.name, problem, j.describe(k))
+			j.broken(i.promise, "key %q: %s\n  the key: %s", k.name, problem, k.describe())
 		}
 	}
 	k.out, j.flying[e] = d, d

@@ -218,7 +218,7 @@ func broke(trace []moment, by func(moment) []moment, p promise) bool {
 func TestJudge_EndsAtOneInstant(t *testing.T) {
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	sink := &schedule.Target{URL: "http://dead"}
-	src := &schedule.Spec{UID: "s", DeadLetter: sink}
+	src := &schedule.Spec{UID: "s", Targets: schedule.Targets{DeadLetter: sink}}
 	for _, c := range []struct {
 		name         string
 		ends         string // the keys whose deliveries end: with a capital letter their dead letters end too
@@ -253,13 +253,13 @@ func TestJudge_EndsAtOneInstant(t *testing.T) {
 			rejected := schedule.Outcome{Kind: schedule.Rejected}
 			for _, ended := range c.ends {
 				name := strings.ToLower(string(ended))
-				j.endOf(s, s.key(name), name, rejected)
+				endOf(j, s, s.key(name), name, rejected)
 				if name == string(ended) {
 					continue
 				}
 				for _, k := range s.keys {
 					if k.letter && k.newest != nil && k.newest.dead.key == name {
-						j.endOf(s, k, name, schedule.Outcome{Kind: schedule.Succeeded})
+						endOf(j, s, k, name, schedule.Outcome{Kind: schedule.Succeeded})
 					}
 				}
 			}
@@ -288,7 +288,7 @@ func TestJudge_EndsAtOneInstant(t *testing.T) {
 func TestJudge_LimitRaisedBeforeRefill(t *testing.T) {
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, before := range []time.Duration{time.Second, time.Millisecond, time.Nanosecond, 0} {
-		s := &source{settings: &schedule.Spec{MaxPerSecond: 1}}
+		s := &source{settings: &schedule.Spec{Limits: schedule.Limits{MaxPerSecond: 1}}}
 		s.begin(at.Add(-time.Hour))
 		s.tokens, s.tokensAt = 0, at.Add(-time.Second)
 		s.limit(3, at.Add(-before))
@@ -299,7 +299,7 @@ func TestJudge_LimitRaisedBeforeRefill(t *testing.T) {
 }
 
 // endOf ends a delivery of a key, or of a dead letter of the key with the name.
-func (j *judge) endOf(s *source, k *key, name string, o schedule.Outcome) {
+func endOf(j *judge, s *source, k *key, name string, o schedule.Outcome) {
 	begun := &start{schedule.Attempt{Key: name}}
 	j.flying[begun] = &delivery{start: begun, source: s, key: k, of: k.newest}
 	j.end(end{begun, o})

@@ -188,7 +188,7 @@ func (j *judge) prompt() {
 	for _, s := range j.sources {
 		for _, k := range s.keys {
 			if k.startable(j.wall) && j.blocked(s, k.letter) == "" && j.late(s, k) > promptly {
-				j.broken(prompt, "%q of %s is not delivered for %s\n  the key: %s", k.name, s.settings.UID, j.late(s, k), j.describe(k))
+				j.broken(prompt, "%q of %s is not delivered for %s\n  the key: %s", k.name, s.settings.UID, j.late(s, k), k.describe())
 			}
 		}
 	}

@@ -116,33 +116,33 @@ func unless(ok bool, format string, args ...any) string {
 }
 
 // learnRevision records the revision of a mark, or compares it with the known revision.
-func (j *judge) learnRevision(s *source, k *key, m *mark, number uint64) bool {
+func (all *marks) learnRevision(s *source, k *key, m *mark, number uint64) bool {
 	if m.number != 0 {
 		return m.number == number
 	}
-	if j.numbers[number] != nil {
+	if all.numbers[number] != nil {
 		return false
 	}
-	m.number, j.numbers[number] = number, m
+	m.number, all.numbers[number] = number, m
 	name := s.settings.UID + "/" + k.name
-	last := j.newest[name]
+	last := all.newest[name]
 	if last == nil || m.order > last.order {
-		j.newest[name] = m
+		all.newest[name] = m
 		return last == nil || number > last.number
 	}
 	return number < last.number
 }
 
 // learnID records the id of an occurrence's event, or compares it with the known id.
-func (j *judge) learnID(o *occurrence, id string) string {
+func (all *marks) learnID(o *occurrence, id string) string {
 	want := o.occ.id
 	if o.event != nil && o.event.ID != "" {
 		want = o.event.ID
 	} else if want == "" {
-		if j.ids[id] != nil {
+		if all.ids[id] != nil {
 			return fmt.Sprintf("%q belongs to another occurrence", id)
 		}
-		o.occ.id, j.ids[id] = id, o.occ
+		o.occ.id, all.ids[id] = id, o.occ
 		return ""
 	}
 	return unless(id == want, "%q, want %q", id, want)
@@ -196,7 +196,7 @@ func (j *judge) get(s *source, k *key, v schedule.View, there bool) {
 	if o := k.shown(j.wall); there && o != nil {
 		j.compare(getTells, s, k, comparison{occurrence: o, view: v, now: j.wall, own: k.own(), inFlight: k.out != nil})
 	} else if there != (o != nil) {
-		j.broken(getTells, "%s/%s: there %v, want %v: %s", s.settings.UID, k.name, there, o != nil, j.describe(k))
+		j.broken(getTells, "%s/%s: there %v, want %v: %s", s.settings.UID, k.name, there, o != nil, k.describe())
 	}
 }
 
@@ -265,10 +265,10 @@ type comparison struct {
 func (j *judge) compare(p promise, s *source, k *key, c comparison) {
 	o, v := c.occurrence, c.view
 	if !j.learnRevision(s, k, o.rev, v.Revision) {
-		j.broken(growing, "%s/%s: revision %d, want %d or, when new, a larger one than all before: %s", s.settings.UID, k.name, v.Revision, o.rev.number, j.describe(k))
+		j.broken(growing, "%s/%s: revision %d, want %d or, when new, a larger one than all before: %s", s.settings.UID, k.name, v.Revision, o.rev.number, k.describe())
 	}
 	if diff := c.difference(); diff != "" {
-		j.broken(p, "%s/%s: %s\n  the key: %s", s.settings.UID, k.name, diff, j.describe(k))
+		j.broken(p, "%s/%s: %s\n  the key: %s", s.settings.UID, k.name, diff, k.describe())
 	}
 }
 
@@ -305,13 +305,13 @@ func (j *judge) drained() {
 	for uid, s := range j.sources {
 		for _, k := range s.keys {
 			if k.shown(j.wall) != nil {
-				j.broken(allIsDelivered, "%s/%q is not: %s", uid, k.name, j.describe(k))
+				j.broken(allIsDelivered, "%s/%q is not: %s", uid, k.name, k.describe())
 			}
 		}
 	}
 }
 
-func (j *judge) describe(k *key) string {
+func (k *key) describe() string {
 	if k == nil {
 		return "unknown"
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func (w *world) stepRequest(r *rand.Rand) {
+func stepRequest(w *world, r *rand.Rand) {
 	if uid := w.source(r); !w.tight(uid) {
 		name := w.name(r)
 		w.put(uid, name, w.request(r, uid, name, r.Int()))
@@ -20,7 +20,7 @@ func (w *world) put(uid, name string, q *schedule.Request) {
 }
 
 // stepBurst schedules a few keys again and again for the same few instants.
-func (w *world) stepBurst(r *rand.Rand) {
+func stepBurst(w *world, r *rand.Rand) {
 	uid := w.source(r)
 	base := w.now().Round(0).Add(pick(r, 0, time.Second, time.Minute))
 	for range 4 + r.IntN(12) {
@@ -31,10 +31,10 @@ func (w *world) stepBurst(r *rand.Rand) {
 	}
 }
 
-func (w *world) stepBulk(r *rand.Rand) { w.many(r, callBulk) }
+func stepBulk(w *world, r *rand.Rand) { w.many(r, callBulk) }
 
 // stepTogether schedules all or none.
-func (w *world) stepTogether(r *rand.Rand) { w.many(r, callTogether) }
+func stepTogether(w *world, r *rand.Rand) { w.many(r, callTogether) }
 
 func (w *world) many(r *rand.Rand, kind callKind) {
 	uid := w.source(r)
@@ -49,7 +49,7 @@ func (w *world) many(r *rand.Rand, kind callKind) {
 	w.call(&call{kind: kind, uid: uid, items: items})
 }
 
-func (w *world) stepCancel(r *rand.Rand) {
+func stepCancel(w *world, r *rand.Rand) {
 	uid, name := w.source(r), w.name(r)
 	c := w.conditions(r, uid, name)
 	c.IfNoneMatch = false
@@ -59,6 +59,6 @@ func (w *world) stepCancel(r *rand.Rand) {
 	w.call(&call{kind: callCancel, uid: uid, items: []queue.Item{{Key: name, Request: schedule.Request{Conditions: c}}}})
 }
 
-func (w *world) stepCancelAll(r *rand.Rand) {
+func stepCancelAll(w *world, r *rand.Rand) {
 	w.call(&call{kind: callCancelAll, uid: w.source(r), prefix: pick(r, "", "a", "a/", "b", "zz")})
 }

@@ -40,7 +40,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	}
 	policy := s.settings.Policy
 	if r.Ingested {
-		policy = s.settings.IngestPolicy
+		policy = s.settings.Ingest.Policy
 	}
 	if r.Policy != "" {
 		policy = r.Policy

@@ -17,21 +17,21 @@ var steps = []struct {
 	name   string
 	run    func(*world, *rand.Rand)
 }{
-	{30, "request", (*world).stepRequest},
-	{3, "burst", (*world).stepBurst},
-	{6, "bulk", (*world).stepBulk},
-	{3, "together", (*world).stepTogether},
-	{8, "cancel", (*world).stepCancel},
-	{2, "cancel all", (*world).stepCancelAll},
-	{30, "wait", (*world).stepWait},
-	{6, "reload", (*world).stepReload},
-	{4, "suspend", (*world).stepSuspend},
-	{2, "remove", (*world).stepRemove},
-	{3, "hang", (*world).stepHang},
-	{4, "jump", (*world).stepJump},
-	{6, "overlap", (*world).stepOverlap},
-	{3, "crash", (*world).stepCrash},
-	{2, "restart", (*world).stepRestart},
+	{30, "request", stepRequest},
+	{3, "burst", stepBurst},
+	{6, "bulk", stepBulk},
+	{3, "together", stepTogether},
+	{8, "cancel", stepCancel},
+	{2, "cancel all", stepCancelAll},
+	{30, "wait", stepWait},
+	{6, "reload", stepReload},
+	{4, "suspend", stepSuspend},
+	{2, "remove", stepRemove},
+	{3, "hang", stepHang},
+	{4, "jump", stepJump},
+	{6, "overlap", stepOverlap},
+	{3, "crash", stepCrash},
+	{2, "restart", stepRestart},
 }
 
 var names = []string{"a", "a/b", "b", "c", "ü", "d d", "e", "f"}
@@ -74,7 +74,7 @@ func (w *world) tight(uid string) bool {
 }
 
 // stepWait lets time pass: a little, a lot, or just until something is due.
-func (w *world) stepWait(r *rand.Rand) {
+func stepWait(w *world, r *rand.Rand) {
 	d := pick(r, 1, time.Millisecond, 30*time.Millisecond, time.Second, time.Second, 2500*time.Millisecond, 10*time.Second, time.Minute, 20*time.Minute)
 	if r.IntN(50) == 0 {
 		d = pick(r, time.Hour, 3*time.Hour)
@@ -112,16 +112,16 @@ func (w *world) set(settings *schedule.Spec) {
 	}
 }
 
-func (w *world) stepReload(r *rand.Rand) { w.set(w.randomSettings(r, w.source(r))) }
+func stepReload(w *world, r *rand.Rand) { w.set(w.randomSettings(r, w.source(r))) }
 
-func (w *world) stepSuspend(r *rand.Rand) {
+func stepSuspend(w *world, r *rand.Rand) {
 	n := *w.settings[w.source(r)]
 	n.Suspend = !n.Suspend
 	w.set(&n)
 }
 
 // stepRemove removes a source and adds it again, under the same uid.
-func (w *world) stepRemove(r *rand.Rand) {
+func stepRemove(w *world, r *rand.Rand) {
 	uid := w.source(r)
 	old := w.p.sources[uid]
 	settings := w.randomSettings(r, uid)
@@ -142,7 +142,7 @@ func (w *world) stepRemove(r *rand.Rand) {
 	w.set(settings)
 }
 
-func (w *world) stepHang(r *rand.Rand) {
+func stepHang(w *world, r *rand.Rand) {
 	uid := w.source(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +151,7 @@ func (w *world) stepHang(r *rand.Rand) {
 }
 
 // stepJump sets the wall clock.
-func (w *world) stepJump(r *rand.Rand) {
+func stepJump(w *world, r *rand.Rand) {
 	d := pick(r, time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour, 365*24*time.Hour)
 	if r.IntN(2) == 0 {
 		d = -min(d, 24*time.Hour)
@@ -192,7 +192,7 @@ func (w *world) expired(r *rand.Rand) bool {
 
 // stepOverlap has operations wait for the disk at the same time; in the end
 // they are acknowledged, or a crash comes first.
-func (w *world) stepOverlap(r *rand.Rand) {
+func stepOverlap(w *world, r *rand.Rand) {
 	const most = 20 * time.Millisecond
 	takes := pick(r, time.Millisecond, 5*time.Millisecond, most)
 	w.ackTakes.Store(int64(takes))
@@ -201,11 +201,11 @@ func (w *world) stepOverlap(r *rand.Rand) {
 		w.note(slow{time.Now().Add(7*time.Millisecond + 2*takes)})
 		switch r.IntN(6) {
 		case 0:
-			w.stepCancel(r)
+			stepCancel(w, r)
 		case 1:
-			w.stepBulk(r)
+			stepBulk(w, r)
 		default:
-			w.stepRequest(r)
+			stepRequest(w, r)
 		}
 		if r.IntN(3) == 0 {
 			time.Sleep(pick(r, 0, time.Millisecond, 7*time.Millisecond))
@@ -213,7 +213,7 @@ func (w *world) stepOverlap(r *rand.Rand) {
 		}
 	}
 	if crash {
-		w.stepCrash(r)
+		stepCrash(w, r)
 		return
 	}
 	w.calls.Wait()
@@ -222,7 +222,7 @@ func (w *world) stepOverlap(r *rand.Rand) {
 }
 
 // stepCrash ends the process and the power, and starts on what is left.
-func (w *world) stepCrash(r *rand.Rand) {
+func stepCrash(w *world, r *rand.Rand) {
 	w.mu.Lock()
 	w.record(down{crash: true})
 	w.p.dead = true
@@ -255,8 +255,8 @@ func (w *world) resumeBusy(r *rand.Rand) {
 	w.resume()
 	synctest.Wait() // a call begins while nothing moves: the loads wait for the disk
 	if w.ok() {
-		w.stepBulk(r)
-		w.stepBulk(r)
+		stepBulk(w, r)
+		stepBulk(w, r)
 	}
 	w.calls.Wait()
 	w.ackTakes.Store(0)
@@ -264,7 +264,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 }
 
 // stepRestart ends the process as a signal does, and starts it again.
-func (w *world) stepRestart(r *rand.Rand) {
+func stepRestart(w *world, r *rand.Rand) {
 	w.stop(pick(r, 0, time.Second, 10*time.Second))
 	w.note(down{})
 	if r.IntN(3) == 0 {

@@ -117,7 +117,7 @@ func stamp(t time.Time) string {
 
 func (a applied) String() string {
 	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s retry %v backoff %s linear %v", a.UID, a.Sink.URL,
-		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.IngestPolicy, a.Delay, a.MaxInterval,
+		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.Ingest.Policy, a.Delay, a.MaxInterval,
 		interval(a.Delivery.Retry), a.Delivery.BackoffDelay, a.Delivery.Linear)
 }
 func (a answered) String() string { return "  answered: " + a.call.String() }

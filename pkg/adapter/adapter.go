@@ -41,14 +41,10 @@ type Adapter struct {
 	cfg       Config
 	origin    sources.Origin
 	telemetry *telemetry
-	store     *store.DB
-	sealable  *sealable     // the store; nil in a group
 	disk      disk          // the store, or the member
 	member    *group.Member // nil: the adapter is alone
-	queue     *queue.Queue
-	dispatch  *dispatch.Dispatcher
-	events    *ingest.Receiver
-	watches   *watch.Manager // nil: sources cannot watch
+	core
+	events *ingest.Receiver
 
 	connections *connections
 
@@ -65,6 +61,15 @@ type Adapter struct {
 	stop       sync.Once
 	stopping   atomic.Bool
 	started    func() bool // ends what waits for the end during the start; nil before
+}
+
+// core is what serves the sources of an adapter that is alone.
+type core struct {
+	store    *store.DB
+	sealable *sealable // it
+	queue    *queue.Queue
+	dispatch *dispatch.Dispatcher
+	watches  *watch.Manager // nil: sources cannot watch
 }
 
 // disk is what metrics say about the disk, and what is backed up.

@@ -98,8 +98,8 @@ func TestChange_NoByteOfTheOlderAfterItsAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := q.Set(&schedule.Spec{
-		UID: "u", Namespace: "ns", Name: "s", Sink: schedule.Target{URL: srv.URL}, Policy: schedule.Replace,
-		Delivery: schedule.Delivery{BackoffDelay: time.Millisecond}, MaxInFlight: 100, MaxPending: 100,
+		UID: "u", Namespace: "ns", Name: "s", Targets: schedule.Targets{Sink: schedule.Target{URL: srv.URL}}, Policy: schedule.Replace,
+		Delivery: schedule.Delivery{BackoffDelay: time.Millisecond}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 100},
 	})
 	if err != nil {
 		t.Fatal(err)

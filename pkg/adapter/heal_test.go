@@ -180,8 +180,8 @@ func heals(t *testing.T, s *surroundings, breaks, repair func(), within time.Dur
 		t.Fatal(err)
 	}
 	src, err := q.Set(&schedule.Spec{
-		UID: "u", Namespace: "ns", Name: "s", Sink: schedule.Target{URL: "http://sink", Audience: "sink"}, ServiceAccount: "account",
-		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Second, MaxPending: 1000, MaxInFlight: 10, Letters: schedule.Letters{Keep: 100, MaxAge: time.Hour},
+		UID: "u", Namespace: "ns", Name: "s", Targets: schedule.Targets{Sink: schedule.Target{URL: "http://sink", Audience: "sink"}, ServiceAccount: "account"},
+		Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest}, MaxInterval: 10 * time.Second, Limits: schedule.Limits{MaxPending: 1000, MaxInFlight: 10}, Letters: schedule.Letters{Keep: 100, MaxAge: time.Hour},
 		Delivery: schedule.Delivery{Timeout: 20 * time.Second, BackoffDelay: time.Second},
 	})
 	if err != nil {

@@ -33,11 +33,11 @@ const (
 type connections struct{ plain, secured, admin *listener.Connections }
 
 func newConnections(log *slog.Logger) *connections {
-	heads := budget.New(headBytes, nil)
+	heads := budget.New(headBytes)
 	return &connections{
 		plain:   listener.New(listener.Config{Name: "api", Limit: plainConnections, Heads: heads, Log: log}),
 		secured: listener.New(listener.Config{Name: "api-tls", Limit: tlsConnections, Heads: heads, Log: log}),
-		admin:   listener.New(listener.Config{Name: "admin", Limit: adminConnections, Heads: budget.New(adminHeadBytes, nil), Log: log}),
+		admin:   listener.New(listener.Config{Name: "admin", Limit: adminConnections, Heads: budget.New(adminHeadBytes), Log: log}),
 	}
 }
 

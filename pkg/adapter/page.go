@@ -96,7 +96,7 @@ func (a *Adapter) pageSources(context.Context) ([]page.Source, error) {
 		s := q.Spec()
 		found = append(found, page.Source{Namespace: s.Namespace, Name: s.Name, Source: why.Source{
 			Suspended: s.Suspend, SinkURI: s.Sink.URL, Timeout: s.Delivery.Timeout, MaxInFlight: int64(s.MaxInFlight), MaxPerSecond: int64(s.MaxPerSecond),
-			MaxPending: s.MaxPending, When: s.IngestWhen,
+			MaxPending: s.MaxPending, When: s.Ingest.When,
 		}})
 	}
 	return found, nil

@@ -50,7 +50,7 @@ func (r registry) SetSource(s *schedule.Spec) error {
 	r.events.Set(s)
 	q, err := r.queue.Set(s)
 	if err == nil && r.watches != nil {
-		r.watches.Set(s, q)
+		r.watches.Set(s, &q.Marks)
 	}
 	return err
 }

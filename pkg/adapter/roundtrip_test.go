@@ -76,7 +76,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.a = &Adapter{store: db, events: new(ingest.Receiver)}
+	w.a = &Adapter{core: core{store: db}, events: new(ingest.Receiver)}
 	w.a.queue, err = queue.Open(queue.Config{Store: db, Now: w.now, Wake: func(*queue.Source) {
 		select {
 		case w.wake <- struct{}{}:

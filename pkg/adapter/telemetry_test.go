@@ -104,7 +104,7 @@ func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	now := time.Duration(0)
 	for i := range sources {
 		var err error
-		sources[i], err = q.Set(&schedule.Spec{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i), Name: fmt.Sprint("s", i), MaxInFlight: 1, MaxPending: 10})
+		sources[i], err = q.Set(&schedule.Spec{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i), Name: fmt.Sprint("s", i), Limits: schedule.Limits{MaxInFlight: 1, MaxPending: 10}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	sent := make(chan struct{}, 1)
 	var later atomic.Int64 // how far the wall clock is ahead
 	tm, d, q := startCore(t, failing(sent), func() time.Time { return time.Now().Add(time.Duration(later.Load())) })
-	settings := schedule.Spec{UID: "u", Namespace: "ns", Name: "s", MaxInFlight: 1, MaxPending: 10,
+	settings := schedule.Spec{UID: "u", Namespace: "ns", Name: "s", Limits: schedule.Limits{MaxInFlight: 1, MaxPending: 10},
 		Ceilings: schedule.Ceilings{MaxPending: 50, MaxPerSecond: 7},
 		Delivery: schedule.Delivery{BackoffDelay: 10 * time.Hour, Linear: true}}
 	s, err := q.Set(&settings)
@@ -241,7 +241,7 @@ func BenchmarkScrape_TenThousandSources(b *testing.B) {
 	tm, d, q := startCore(b, succeeding(sent), nil)
 	now, later := time.Duration(0), time.Hour
 	for i := range n {
-		s, err := q.Set(&schedule.Spec{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i%100), Name: fmt.Sprint("s", i), MaxInFlight: 1, MaxPending: 10})
+		s, err := q.Set(&schedule.Spec{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i%100), Name: fmt.Sprint("s", i), Limits: schedule.Limits{MaxInFlight: 1, MaxPending: 10}})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -23,7 +23,7 @@ const prompt = 10 * time.Second
 
 // startBroker makes the Broker of the namespace, of the class that Knative
 // itself brings, and returns its address.
-func (n *namespace) startBroker() string {
+func startBroker(n *namespace) string {
 	n.t.Helper()
 	n.apply(`
 apiVersion: eventing.knative.dev/v1
@@ -40,7 +40,7 @@ metadata: {name: default, annotations: {eventing.knative.dev/broker.class: MTCha
 
 // subscribe makes a Trigger, with a line of its spec that says which events.
 // Without a policy Knative's retries would not wait at all.
-func (n *namespace) subscribe(name, which, subscriber string) {
+func subscribe(n *namespace, name, which, subscriber string) {
 	n.t.Helper()
 	n.apply(fmt.Sprintf(`
 apiVersion: eventing.knative.dev/v1
@@ -66,7 +66,7 @@ const (
 )
 
 // publish sends an event to a Broker.
-func (n *namespace) publish(address, data string, attributes ...string) {
+func publish(n *namespace, address, data string, attributes ...string) {
 	n.t.Helper()
 	r, err := n.do("POST", address, data, eventHeaders(attributes)...)
 	if err == nil && r.Status != 202 {
@@ -84,7 +84,7 @@ func (s *source) awaitScheduled(key string) (dueAt time.Time, delay time.Duratio
 	eventually(s.t, patience, key+" is scheduled", func() error {
 		is := s.scheduled(key)
 		if is == nil {
-			return fmt.Errorf("it is not; the source says %+v, was refused: %v", s.counts(), s.records("/refused"))
+			return fmt.Errorf("it is not; the source says %+v, was refused: %v", s.counts(), records(s.namespace, "/refused"))
 		}
 		dueAt, delay = is.DueAt, is.DueAt.Sub(is.ScheduledAt)
 		return nil
@@ -93,9 +93,9 @@ func (s *source) awaitScheduled(key string) (dueAt time.Time, delay time.Duratio
 }
 
 // onTime fails if a run belongs to no due time, or began early or late.
-func (n *namespace) onTime(what string, r run, dueAt time.Time) {
+func onTime(n *namespace, what string, r run, dueAt time.Time) {
 	n.t.Helper()
-	n.notEarly(r)
+	notEarly(n, r)
 	late := r.Start.Sub(r.DueAt)
 	n.t.Logf("%s: the run began %s after its time", what, late.Round(time.Millisecond))
 	if !r.DueAt.Equal(dueAt) || r.Attempt != 0 || late > prompt {
@@ -107,19 +107,19 @@ func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "trigger")
-	address := n.startBroker()
+	address := startBroker(n)
 	n.serve("operator", nil)
 	s := n.source("later", toKsvc("operator"))
-	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
+	subscribe(n, "later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
 
-	n.publish(address, `{"order":17}`, "type", "dev.reschedule.e2e.later", "id", "17", "source", "/shop", "subject", "orders", "team", "platform",
+	publish(n, address, `{"order":17}`, "type", "dev.reschedule.e2e.later", "id", "17", "source", "/shop", "subject", "orders", "team", "platform",
 		"reschedulekey", "order-17", "rescheduleafter", "10s")
 	dueAt, delay := s.awaitScheduled("order-17")
 	if delay != 10*time.Second {
 		t.Errorf("it is due %s after it came, want 10s", delay)
 	}
 	runs := n.awaitRuns(patience, "order-17", 1)
-	n.onTime("after 10s", runs[0], dueAt)
+	onTime(n, "after 10s", runs[0], dueAt)
 	for name, want := range map[string]string{"id": "17", "source": "/shop", "type": "dev.reschedule.e2e.later", "subject": "orders", "team": "platform"} {
 		if got := runs[0].attr(name); got != want {
 			t.Errorf("%s is %q, want %q as it was published", name, got, want)
@@ -130,13 +130,13 @@ func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 	}
 
 	// One that says nothing is due at once, and its key is its subject.
-	n.publish(address, `{}`, "type", "dev.reschedule.e2e.later", "id", "18", "subject", "order-18")
+	publish(n, address, `{}`, "type", "dev.reschedule.e2e.later", "id", "18", "subject", "order-18")
 	at := n.awaitRuns(patience, "order-18", 1)[0]
-	n.onTime("at once", at, at.DueAt)
+	onTime(n, "at once", at, at.DueAt)
 
 	// One that cannot be scheduled is refused for good: the Trigger's dead
 	// letter sink gets it, with what the source says.
-	n.publish(address, `{}`, "type", "dev.reschedule.e2e.later", "id", "19", "subject", "order-19", "rescheduleafter", "soon")
+	publish(n, address, `{}`, "type", "dev.reschedule.e2e.later", "id", "19", "subject", "order-19", "rescheduleafter", "soon")
 	eventually(t, patience, "the refused event is a dead letter of the Trigger", func() error {
 		refused, err := n.recorded("/refused")
 		if err != nil {
@@ -157,11 +157,11 @@ func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "reply")
-	address := n.startBroker()
+	address := startBroker(n)
 	n.serve("operator", nil)
 	s := n.source("later", toKsvc("operator"))
-	n.subscribe("asked", "filter: {attributes: {type: dev.reschedule.e2e.ask}}", subscribedOperator)
-	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
+	subscribe(n, "asked", "filter: {attributes: {type: dev.reschedule.e2e.ask}}", subscribedOperator)
+	subscribe(n, "later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
 
 	// The function answers the Broker with an event that comes back after 10 s
 	// by way of the Broker and the source; that with one which the source takes
@@ -179,7 +179,7 @@ func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.publish(address, string(ask), "type", "dev.reschedule.e2e.ask", "subject", "question")
+	publish(n, address, string(ask), "type", "dev.reschedule.e2e.ask", "subject", "question")
 	dueAt, delay := s.awaitScheduled("answer")
 	if delay != 10*time.Second {
 		t.Errorf("it is due %s after it came, want 10s", delay)
@@ -189,12 +189,12 @@ func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 		t.Errorf("the question was answered so: %s", asked)
 	}
 	runs := n.awaitRuns(patience, "answer", 2)
-	n.onTime("a reply by way of the Broker", runs[0], dueAt)
+	onTime(n, "a reply by way of the Broker", runs[0], dueAt)
 	// From the end of the run to the answer's arrival, a moment passes.
 	if after := runs[1].DueAt.Sub(runs[0].End); after < 3*time.Second || after > 3*time.Second+prompt {
 		t.Errorf("the second reply said 3s, and was due after %s", after)
 	}
-	n.onTime("a reply to the source", runs[1], runs[1].DueAt)
+	onTime(n, "a reply to the source", runs[1], runs[1].DueAt)
 	for i, want := range []string{"dev.reschedule.e2e.later", "dev.reschedule.e2e.again"} {
 		if runs[i].Type != want || runs[i].attr("source") != "/e2e/function" {
 			t.Errorf("run %d has type %s and source %s, want %s of /e2e/function", i, runs[i].Type, runs[i].attr("source"), want)
@@ -210,12 +210,12 @@ func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 func TestBroker_EventGoesRoundOnce(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "round")
-	address := n.startBroker()
+	address := startBroker(n)
 	s := n.source("later", "sink: {ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
 	// What was due has the attributes of a delivery. Without the filter it would
 	// be scheduled again, for ever.
-	n.subscribe("later", "filters: [{cesql: EXISTS rescheduleafter AND NOT EXISTS rescheduledueat}]", s.ref())
-	n.subscribe("due", "filters: [{cesql: EXISTS rescheduledueat}]", subscribedRecorder)
+	subscribe(n, "later", "filters: [{cesql: EXISTS rescheduleafter AND NOT EXISTS rescheduledueat}]", s.ref())
+	subscribe(n, "due", "filters: [{cesql: EXISTS rescheduledueat}]", subscribedRecorder)
 	due := func(key string) (of record, all int) {
 		eventually(t, patience, key+" is published", func() error {
 			records, err := n.recorded("/due")
@@ -240,12 +240,12 @@ func TestBroker_EventGoesRoundOnce(t *testing.T) {
 			t.Errorf("%s of the published event is %q, want %q", name, got.attr(name), want)
 		}
 	}
-	n.publishedOnTime("scheduled", got, put.DueAt)
+	publishedOnTime(n, "scheduled", got, put.DueAt)
 
-	n.publish(address, `{"round":1}`, "type", "dev.reschedule.e2e.round", "id", "round", "reschedulekey", "round", "rescheduleafter", "5s")
+	publish(n, address, `{"round":1}`, "type", "dev.reschedule.e2e.round", "id", "round", "reschedulekey", "round", "rescheduleafter", "5s")
 	dueAt, _ := s.awaitScheduled("round")
 	got, _ = due("round")
-	n.publishedOnTime("round", got, dueAt)
+	publishedOnTime(n, "round", got, dueAt)
 	if got.attr("id") != "round" || got.attr("type") != "dev.reschedule.e2e.round" || string(got.Body) != `{"round":1}` {
 		t.Errorf("what was published comes back as %+v", got)
 	}
@@ -258,13 +258,13 @@ func TestBroker_EventGoesRoundOnce(t *testing.T) {
 }
 
 // publishedOnTime is onTime for an event that came to the recorder.
-func (n *namespace) publishedOnTime(what string, r record, dueAt time.Time) {
+func publishedOnTime(n *namespace, what string, r record, dueAt time.Time) {
 	n.t.Helper()
 	due, err := time.Parse(time.RFC3339Nano, r.attr("rescheduledueat"))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.onTime(what, run{Key: what, DueAt: due, Start: r.At}, dueAt)
+	onTime(n, what, run{Key: what, DueAt: due, Start: r.At}, dueAt)
 }
 
 // Ticks of a PingSource collapse to one run at a time.
@@ -291,7 +291,7 @@ spec:
 	s.awaitScheduled(key)
 	t.Logf("the first tick came %s after its source was ready", time.Since(ready).Round(time.Second))
 	runs := n.awaitRuns(patience, key, 3)
-	n.notEarly(runs...)
+	notEarly(n, runs...)
 	seen := map[string]bool{}
 	for i, r := range runs {
 		if seen[r.ID] || r.Type != "dev.knative.sources.ping" || strings.TrimSpace(string(r.Data)) != `{"tick":true}` {
@@ -322,16 +322,16 @@ spec:
 func changesDuringARestart(t *testing.T, turn func()) {
 	const objects = 50
 	s := operated(t, "bridge", "ingest: {key: event.name}\n", rule{"", behaviour{Read: "configmaps"}})
-	s.startBroker()
-	s.subscribe("objects", "filter: {attributes: {kind: ConfigMap}}", s.ref())
-	s.watch("Reference", "{ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
+	startBroker(s.namespace)
+	subscribe(s.namespace, "objects", "filter: {attributes: {kind: ConfigMap}}", s.ref())
+	watchObjects(s.namespace, "Reference", "{ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
 	names := make([]string, objects)
 	versions := map[string]string{}
 	for i := range names {
 		names[i] = fmt.Sprintf("object-%02d", i)
-		versions[names[i]] = s.makeObject(names[i])
+		versions[names[i]] = makeObject(s.namespace, names[i])
 	}
-	s.awaitSeen("each object was seen", versions)
+	awaitSeen(s.namespace, "each object was seen", versions)
 
 	turn()
 	// Each changes once, so that a change that is lost is not made up for.
@@ -344,11 +344,11 @@ func changesDuringARestart(t *testing.T, turn func()) {
 	defer pace.Stop()
 	changed := 0
 	for ; changed < objects && s.replaced(before) != nil; changed++ {
-		versions[names[changed]] = s.change(names[changed], changed)
+		versions[names[changed]] = changeObject(s.namespace, names[changed], changed)
 		<-pace.C
 	}
 	eventually(t, patience, "the adapter is back", func() error { return s.replaced(before) })
 	t.Logf("the adapter was back after %s; %d objects changed meanwhile", time.Since(began).Round(10*time.Millisecond), changed)
-	s.awaitSeen("the last state of each object was seen", versions)
+	awaitSeen(s.namespace, "the last state of each object was seen", versions)
 	t.Logf("all were seen after %s", time.Since(began).Round(10*time.Millisecond))
 }

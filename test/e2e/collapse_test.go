@@ -27,7 +27,7 @@ func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	n.account("operator", `[{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]`)
 	// With a limit the activator stands before the pods and gives each a run in
 	// turn; without, a client that keeps connections to some would leave others out.
-	n.serveWith("operator", map[string]string{
+	serveWith(n, "operator", map[string]string{
 		"autoscaling.knative.dev/min-scale": "3",
 		"autoscaling.knative.dev/max-scale": "3",
 	}, "serviceAccountName: operator, containerConcurrency: 10", rules...)
@@ -50,8 +50,8 @@ func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	return s
 }
 
-// watch makes an ApiServerSource of the ConfigMaps that are looked after.
-func (n *namespace) watch(mode, sink string) {
+// watchObjects makes an ApiServerSource of the ConfigMaps that are looked after.
+func watchObjects(n *namespace, mode, sink string) {
 	n.t.Helper()
 	n.apply(fmt.Sprintf(`
 apiVersion: sources.knative.dev/v1
@@ -72,7 +72,7 @@ func (s *source) ref() string {
 }
 
 // makeObject makes a ConfigMap that is looked after, and returns its version.
-func (n *namespace) makeObject(name string) string {
+func makeObject(n *namespace, name string) string {
 	n.t.Helper()
 	o, err := n.Client.CoreV1().ConfigMaps(n.name).Create(n.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"e2e": "object"}}}, metav1.CreateOptions{})
@@ -82,8 +82,8 @@ func (n *namespace) makeObject(name string) string {
 	return o.ResourceVersion
 }
 
-// change writes something new into one, and returns its version.
-func (n *namespace) change(name string, value int) string {
+// changeObject writes something new into one, and returns its version.
+func changeObject(n *namespace, name string, value int) string {
 	n.t.Helper()
 	o, err := n.Client.CoreV1().ConfigMaps(n.name).Patch(n.t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"data":{"value":"%d"}}`, value), metav1.PatchOptions{})
@@ -102,7 +102,7 @@ type runReport struct {
 
 // runReports returns the starts and ends of runs in the order in which they happened,
 // whatever the clocks of the functions say.
-func (n *namespace) runReports() ([]runReport, error) {
+func runReports(n *namespace) ([]runReport, error) {
 	records, err := n.recorded("/runs")
 	if err != nil {
 		return nil, err
@@ -129,10 +129,10 @@ func last(all []runReport) map[string]runReport {
 }
 
 // awaitSeen waits until the newest run of each key has seen the version.
-func (n *namespace) awaitSeen(what string, versions map[string]string) {
+func awaitSeen(n *namespace, what string, versions map[string]string) {
 	n.t.Helper()
 	eventually(n.t, patience, what, func() error {
-		all, err := n.runReports()
+		all, err := runReports(n)
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			t.Parallel()
 			// With a resync in an hour, the keys of objects that are there wait.
 			s := operated(t, "collapse", c.spec+"maxInterval: 1h\n", rule{"", behaviour{Read: "configmaps", Work: "1s"}})
-			s.watch(mode, s.ref())
+			watchObjects(s.namespace, mode, s.ref())
 			keyOf := func(name string) string {
 				return strings.NewReplacer("NAMESPACE", s.namespace.name, "NAME", name).Replace(c.key)
 			}
@@ -237,11 +237,11 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			versions := map[string]string{}
 			for i := range names {
 				names[i] = fmt.Sprintf("object-%02d", i)
-				versions[keyOf(names[i])] = s.makeObject(names[i])
+				versions[keyOf(names[i])] = makeObject(s.namespace, names[i])
 			}
-			s.awaitSeen("each object was seen", versions)
+			awaitSeen(s.namespace, "each object was seen", versions)
 			s.awaitCounts("each object waits for its resync", objects)
-			before, err := s.runReports()
+			before, err := runReports(s.namespace)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,13 +252,13 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			began := time.Now()
 			for _, name := range names {
 				for i := range changes {
-					versions[keyOf(name)] = s.change(name, i)
+					versions[keyOf(name)] = changeObject(s.namespace, name, i)
 				}
 			}
 			took := time.Since(began)
-			s.awaitSeen("the last state of each object was seen", versions)
+			awaitSeen(s.namespace, "the last state of each object was seen", versions)
 			s.awaitCounts("each object waits for its resync", objects)
-			all, err := s.runReports()
+			all, err := runReports(s.namespace)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,9 +299,9 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 				}
 				versions[keyOf(name)] = ""
 			}
-			s.awaitSeen("each object was seen to be gone", versions)
+			awaitSeen(s.namespace, "each object was seen to be gone", versions)
 			s.awaitCounts("nothing waits for a resync", 0)
-			if all, err = s.runReports(); err != nil {
+			if all, err = runReports(s.namespace); err != nil {
 				t.Fatal(err)
 			}
 			for key, r := range last(all) {
@@ -325,17 +325,17 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 	s := operated(t, "failing", "ingest: {key: event.name}\ndelivery: {backoffDelay: PT1S}\n",
 		rule{"broken", behaviour{Read: "configmaps", Status: 500, Failures: failures}},
 		rule{"", behaviour{Read: "configmaps", Work: "300ms"}})
-	s.watch("Reference", s.ref())
+	watchObjects(s.namespace, "Reference", s.ref())
 	versions := map[string]string{}
 	for i := range others {
 		name := fmt.Sprintf("object-%02d", i)
-		versions[name] = s.makeObject(name)
+		versions[name] = makeObject(s.namespace, name)
 	}
-	s.awaitSeen("each object was seen", versions)
+	awaitSeen(s.namespace, "each object was seen", versions)
 
-	s.makeObject("broken")
+	makeObject(s.namespace, "broken")
 	attempts := func() (starts, ends []runReport, all []runReport) {
-		all, err := s.runReports()
+		all, err := runReports(s.namespace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,9 +357,9 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 			t.Fatalf("%d attempts after %s and %d rounds of the others: %v", len(ends), patience, rounds, ends)
 		}
 		for name := range versions {
-			versions[name] = s.change(name, rounds)
+			versions[name] = changeObject(s.namespace, name, rounds)
 		}
-		s.awaitSeen("the others are looked after", versions)
+		awaitSeen(s.namespace, "the others are looked after", versions)
 		starts, ends, all = attempts()
 	}
 	if now := s.scheduled("broken"); now == nil || now.Attempt == nil || *now.Attempt != failures || now.State != "due" {
@@ -394,9 +394,9 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 	t.Logf("%d rounds of the others; they began after their time: %s", rounds, lateness(late))
 
 	// A change does not wait for the back-off: it may be what mends the object.
-	repaired := s.change("broken", 1)
+	repaired := changeObject(s.namespace, "broken", 1)
 	versions["broken"] = repaired
-	s.awaitSeen("the repaired object was seen", map[string]string{"broken": repaired})
+	awaitSeen(s.namespace, "the repaired object was seen", map[string]string{"broken": repaired})
 	starts, ends, all = attempts()
 	if len(ends) != failures+1 || starts[failures].Attempt != failures {
 		t.Fatalf("%d attempts: %v", len(ends), starts)

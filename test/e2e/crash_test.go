@@ -82,7 +82,7 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 		// be judged.
 		began, name := time.Now(), fmt.Sprintf("after-%d", i)
 		served := func() {
-			n.serves(name, toService("operator"))
+			serves(n, name, toService("operator"))
 			t.Logf("%s: a new source was served after %s", c.name, time.Since(began).Round(time.Millisecond))
 		}
 		if !c.leaderless {
@@ -93,7 +93,7 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 		late = append(late, served)
 	}
 	began := time.Now()
-	n.apply(n.ksvc("new", nil, "", n.container(streamRules)))
+	n.apply(ksvc(n, "new", nil, "", containerOf(n, streamRules)))
 	stream.end()
 	busy.end()
 	stream.judge(outages...)
@@ -103,11 +103,11 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 	}
 	n.ready(knativeService, "new")
 	t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
-	n.serves("new", toKsvc("new"))
+	serves(n, "new", toKsvc("new"))
 }
 
 // serves makes a source, or takes the existing source, and waits for a delivery of it.
-func (n *namespace) serves(name, sink string) {
+func serves(n *namespace, name, sink string) {
 	n.t.Helper()
 	n.source(name, sink).put(name, `{}`)
 	n.awaitRuns(patience, name, 1)
@@ -305,13 +305,13 @@ func (n *namespace) well() error {
 			}
 		}
 	}
-	return n.admitted()
+	return admitted(n)
 }
 
 var knativeRoute = schema.GroupVersionKind{Group: "serving.knative.dev", Version: "v1", Kind: "Route"}
 
 // admitted says whether the webhooks of Knative let an object in.
-func (n *namespace) admitted() error {
+func admitted(n *namespace) error {
 	for gvk, spec := range map[schema.GroupVersionKind]map[string]any{
 		knativeRoute: {"traffic": []any{map[string]any{"configurationName": "none", "latestRevision": true, "percent": int64(100)}}},
 		trigger:      {"broker": "default", "subscriber": map[string]any{"uri": "http://example.com"}},

@@ -35,7 +35,7 @@ func TestDeadLetter_GetsTheRefused(t *testing.T) {
 				key := fmt.Sprintf("%d/%s", c.status, s.name)
 				s.put(key, `{"event":{"type":"dev.reschedule.e2e","team":"platform"}}`)
 
-				letter, runs := n.deadLetter(s, key)
+				letter, runs := deadLetterOf(n, s, key)
 				if len(runs) != c.attempts {
 					t.Fatalf("%d attempts, want %d: %v", len(runs), c.attempts, runs)
 				}
@@ -69,10 +69,10 @@ func TestDeadLetter_GetsTheRefused(t *testing.T) {
 	}
 }
 
-// deadLetter waits for the dead letter of a key and returns its attributes, and
+// deadLetterOf waits for the dead letter of a key and returns its attributes, and
 // the runs of the operator before it. The undertaker is a function as well: its
 // run has the error.
-func (n *namespace) deadLetter(s *source, key string) (attr func(string) string, runs []run) {
+func deadLetterOf(n *namespace, s *source, key string) (attr func(string) string, runs []run) {
 	n.t.Helper()
 	eventually(n.t, patience, "the dead letter of "+key, func() error {
 		attr, runs = nil, nil

@@ -16,7 +16,7 @@ func TestSink_DownGetsTheMissed(t *testing.T) {
 	n := newNamespace(t, "down")
 	s := n.source("down", toService("recorder")+"delivery: {backoffPolicy: linear, backoffDelay: PT0.3S}")
 	began := time.Now() // before the call, which takes a while on a busy machine
-	n.answer("/", 503, outage)
+	answerNext(n, "/", 503, outage)
 	s.put("scheduled", `{}`)
 	s.send(`{"a":1}`, "Id", "17", "Reschedulekey", "sent")
 

@@ -35,13 +35,13 @@ func (n *namespace) dump(ctx context.Context) {
 			n.t.Logf("%s: %v", name, err)
 		}
 	}
-	n.dumpObjects(ctx, write)
-	n.dumpLogs(ctx, n.name, "", write)
+	dumpObjects(ctx, n, write)
+	dumpLogs(ctx, n, n.name, "", write)
 	for namespace, selector := range map[string]string{
 		system:            "app.kubernetes.io/name=reschedule",
 		"knative-serving": "app in (activator, autoscaler)",
 	} {
-		n.dumpLogs(ctx, namespace, selector, write)
+		dumpLogs(ctx, n, namespace, selector, write)
 	}
 	if records, err := n.proxied(ctx, proxyCall{method: "GET", namespace: n.name, service: "recorder", path: "records"}); !apierrors.IsNotFound(err) { // a namespace may have none
 		write("records.json", records, err)
@@ -51,7 +51,7 @@ func (n *namespace) dump(ctx context.Context) {
 
 // dumpObjects writes a file for each kind that there is of, without secrets,
 // and without what is in EndpointSlices too.
-func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, error)) {
+func dumpObjects(ctx context.Context, n *namespace, write func(string, []byte, error)) {
 	// What of the lists could be read is returned beside an error.
 	lists, err := discovery.ServerPreferredNamespacedResources(n.Discovery)
 	if err != nil {
@@ -81,7 +81,7 @@ func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, 
 }
 
 // dumpLogs writes the logs of pods, a file for each container.
-func (n *namespace) dumpLogs(ctx context.Context, namespace, selector string, write func(string, []byte, error)) {
+func dumpLogs(ctx context.Context, n *namespace, namespace, selector string, write func(string, []byte, error)) {
 	pods, err := n.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		n.t.Log(err)

@@ -25,18 +25,18 @@ func TestKopf_WorksFromZero(t *testing.T) {
 	beside(t)
 	const example = "../../examples/kopf"
 	n := newNamespace(t, "kopf")
-	image := n.imageOf(example, "kopf-notices", filepath.Join(example, "handlers.py"), "../../python/requirements.txt", "../../python/src/reschedule_kopf")
-	n.defined(example+"/config/crd/notices.yaml", "notices.examples.reschedule.dev")
+	image := imageOf(n, example, "kopf-notices", filepath.Join(example, "handlers.py"), "../../python/requirements.txt", "../../python/src/reschedule_kopf")
+	awaitDefined(n, example+"/config/crd/notices.yaml", "notices.examples.reschedule.dev")
 	for _, file := range []string{"rbac.yaml", "service.yaml", "source.yaml"} {
-		n.apply(strings.ReplaceAll(n.fileOf(example, "serverless/"+file), "example.com/notices", image))
+		n.apply(strings.ReplaceAll(fileOf(n, example, "serverless/"+file), "example.com/notices", image))
 	}
 	n.ready(knativeService, "notices")
 	n.ready(rescheduling, "notices")
 	n.atZero("notices")
 
 	began := time.Now()
-	n.apply(n.fileOf(example, "samples/hello.yaml"))
-	s := n.existing("notices")
+	n.apply(fileOf(n, example, "samples/hello.yaml"))
+	s := existingSource(n, "notices")
 	eventually(t, patience, "it failed, because its signature is not there", func() error {
 		now := s.scheduled("Notice/" + n.name + "/hello")
 		if now == nil || *now.Attempt < 1 {
@@ -49,12 +49,12 @@ func TestKopf_WorksFromZero(t *testing.T) {
 	if _, err := n.Client.CoreV1().ConfigMaps(n.name).Create(t.Context(), signature, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.awaitText("hello-notice", "text", "hello\nbye")
+	awaitText(n, "hello-notice", "text", "hello\nbye")
 	n.atZero("notices") // with a timer of 30 s, and a window of 10 s
 
 	notice := schema.GroupVersionKind{Group: "examples.reschedule.dev", Version: "v1", Kind: "Notice"}
-	n.changeText(notice, "hello", "good day")
-	n.awaitText("hello-notice", "text", "good day\nbye")
+	changeText(n, notice, "hello", "good day")
+	awaitText(n, "hello-notice", "text", "good day\nbye")
 	notices, err := n.Resource(notice, n.name)
 	if err != nil {
 		t.Fatal(err)
@@ -78,31 +78,31 @@ func TestKubeRS_WorksFromZero(t *testing.T) {
 	beside(t)
 	const example = "../../examples/kube-rs"
 	n := newNamespace(t, "kube-rs")
-	image := n.imageOf(example, "kube-rs-banners",
+	image := imageOf(n, example, "kube-rs-banners",
 		example+"/src", example+"/Cargo.toml", example+"/Cargo.lock", example+"/rust-toolchain.toml")
-	n.defined(example+"/config/crd.yaml", "banners.examples.reschedule.dev")
-	n.apply(strings.ReplaceAll(n.fileOf(example, "serverless.yaml"), "example.com/banners", image))
+	awaitDefined(n, example+"/config/crd.yaml", "banners.examples.reschedule.dev")
+	n.apply(strings.ReplaceAll(fileOf(n, example, "serverless.yaml"), "example.com/banners", image))
 	n.ready(knativeService, "banners")
 	n.ready(rescheduling, "banners")
 	n.atZero("banners")
 
 	began := time.Now()
 	n.apply("{apiVersion: examples.reschedule.dev/v1, kind: Banner, metadata: {name: hello}, spec: {text: hello}}")
-	n.awaitText("hello", "banner", "hello")
+	awaitText(n, "hello", "banner", "hello")
 	t.Logf("done %s after it was made, from zero", time.Since(began).Round(10*time.Millisecond))
 	n.atZero("banners")
 	forged := []byte(`{"data":{"banner":"forged"}}`)
 	if _, err := n.Client.CoreV1().ConfigMaps(n.name).Patch(t.Context(), "hello", types.MergePatchType, forged, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.awaitText("hello", "banner", "hello")
-	n.changeText(schema.GroupVersionKind{Group: "examples.reschedule.dev", Version: "v1", Kind: "Banner"}, "hello", "bye")
-	n.awaitText("hello", "banner", "bye")
+	awaitText(n, "hello", "banner", "hello")
+	changeText(n, schema.GroupVersionKind{Group: "examples.reschedule.dev", Version: "v1", Kind: "Banner"}, "hello", "bye")
+	awaitText(n, "hello", "banner", "bye")
 	n.atZero("banners")
 }
 
 // imageOf is the image of an example, which its image.sh makes of these files or folders.
-func (n *namespace) imageOf(example, name string, of ...string) string {
+func imageOf(n *namespace, example, name string, of ...string) string {
 	n.t.Helper()
 	image, err := imageOnce(name, append(of, filepath.Join(example, "image.sh")), func(crane, image string) (string, error) {
 		return script(crane, filepath.Join(example, "image.sh"), filepath.Join(n.t.TempDir(), "image"), image)
@@ -113,7 +113,7 @@ func (n *namespace) imageOf(example, name string, of ...string) string {
 	return image
 }
 
-func (n *namespace) fileOf(example, name string) string {
+func fileOf(n *namespace, example, name string) string {
 	n.t.Helper()
 	text, err := os.ReadFile(filepath.Join(example, "config", name))
 	if err != nil {
@@ -122,8 +122,8 @@ func (n *namespace) fileOf(example, name string) string {
 	return string(text)
 }
 
-// defined sees to a definition, which is removed in the end if it was not there before.
-func (n *namespace) defined(file, name string) {
+// awaitDefined sees to a definition, which is removed in the end if it was not there before.
+func awaitDefined(n *namespace, file, name string) {
 	n.t.Helper()
 	definitions, err := world.Resource(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "")
 	if err != nil {
@@ -148,7 +148,7 @@ func (n *namespace) defined(file, name string) {
 }
 
 // changeText changes spec.text of an object.
-func (n *namespace) changeText(kind schema.GroupVersionKind, name, text string) {
+func changeText(n *namespace, kind schema.GroupVersionKind, name, text string) {
 	n.t.Helper()
 	objects, err := n.Resource(kind, n.name)
 	if err != nil {
@@ -161,7 +161,7 @@ func (n *namespace) changeText(kind schema.GroupVersionKind, name, text string) 
 }
 
 // awaitText waits until a field of a ConfigMap has this text.
-func (n *namespace) awaitText(name, field, want string) {
+func awaitText(n *namespace, name, field, want string) {
 	n.t.Helper()
 	eventually(n.t, patience, "the ConfigMap "+name+" is written", func() error {
 		m, err := n.Client.CoreV1().ConfigMaps(n.name).Get(n.t.Context(), name, metav1.GetOptions{})

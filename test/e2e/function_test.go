@@ -35,15 +35,15 @@ type reply struct {
 	Data       any               `json:"data,omitempty"`
 }
 
-// container is the container of a function.
-func (n *namespace) container(rules []rule) string {
+// containerOf is the container of a function.
+func containerOf(n *namespace, rules []rule) string {
 	n.t.Helper()
 	text, err := json.Marshal(rules)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return fmt.Sprintf("{name: function, image: %q, env: [{name: RULES, value: %q}, {name: RECORDER, value: %q}], ports: [{containerPort: 8080}], securityContext: %s}",
-		images.function, text, n.recorderURL(), restricted)
+		images.function, text, recorderURL(n), restricted)
 }
 
 // restricted is the securityContext of what needs nothing, as clusters ask for
@@ -64,19 +64,19 @@ const pastZero = time.Minute
 // [quickly], and waits until it is ready. It begins with a pod.
 func (n *namespace) serve(name string, annotations map[string]string, rules ...rule) {
 	n.t.Helper()
-	n.serveWith(name, annotations, "", rules...)
+	serveWith(n, name, annotations, "", rules...)
 }
 
 // serveWith is serve with fields for the spec of the revision.
-func (n *namespace) serveWith(name string, annotations map[string]string, fields string, rules ...rule) {
+func serveWith(n *namespace, name string, annotations map[string]string, fields string, rules ...rule) {
 	n.t.Helper()
-	n.apply(n.ksvc(name, annotations, fields, n.container(rules)))
+	n.apply(ksvc(n, name, annotations, fields, containerOf(n, rules)))
 	n.ready(knativeService, name)
 }
 
 // ksvc is a ksvc in YAML, with annotations of its revision, fields of its spec, as
 // in {}, and a container.
-func (n *namespace) ksvc(name string, annotations map[string]string, fields, container string) string {
+func ksvc(n *namespace, name string, annotations map[string]string, fields, container string) string {
 	n.t.Helper()
 	text, err := json.Marshal(annotations)
 	if err != nil {
@@ -106,7 +106,7 @@ func toKsvc(name string) string {
 // ready.
 func (n *namespace) deploy(name string, replicas int, rules ...rule) {
 	n.t.Helper()
-	n.apply(strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "CONTAINER", n.container(rules)).Replace(`
+	n.apply(strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "CONTAINER", containerOf(n, rules)).Replace(`
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: NAME}

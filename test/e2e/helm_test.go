@@ -159,7 +159,7 @@ func chartInForm(t *testing.T, resident bool) {
 		n.account("watcher", `
 - {apiGroups: [example.com], resources: [greetings], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [configmaps, services, secrets], verbs: [get, list, watch]}`)
-		s = n.publicOperator("helm", images.helm, helmSpec, "")
+		s = publicOperator(n, "helm", images.helm, helmSpec, "")
 		idle = func() { n.atZero("helm") }
 	}
 	r := helmRelease{n, "hello"}

@@ -33,7 +33,7 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "javasite")
 	defineAny(t, "sample.reschedule.dev", "Site")
-	t.Cleanup(n.endSites)
+	t.Cleanup(func() { endSites(n) })
 	n.account("sites", `
 - {apiGroups: [sample.reschedule.dev], resources: [sites, sites/status], verbs: [get, list, watch, patch, update]}
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, update, delete]}`)
@@ -52,7 +52,7 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 	n.apply(`{apiVersion: sample.reschedule.dev/v1, kind: Site, metadata: {name: retried}, spec: {mode: laborious}}`)
 	killed := map[string]bool{}
 	eventually(t, patience, "three pods were killed in the middle of their work", func() error {
-		by, _ := n.siteStatus("retried")
+		by, _ := siteStatus(n, "retried")
 		for _, pod := range n.podsOf(n.name, "serving.knative.dev/service=sites") {
 			if pod.Name == by && !killed[by] {
 				killed[by] = true
@@ -65,12 +65,12 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 		return nil
 	})
 	eventually(t, patience, "the Site is done", func() error {
-		if message, _ := n.siteStatus("retried"); message != "done" {
+		if message, _ := siteStatus(n, "retried"); message != "done" {
 			return errors.New("its status is " + message)
 		}
 		return nil
 	})
-	if _, retries := n.siteStatus("retried"); retries != 2 {
+	if _, retries := siteStatus(n, "retried"); retries != 2 {
 		t.Errorf("it was done with %d retries, want the 2 of its own failures: a pod that is killed is none", retries)
 	}
 	n.atZero("sites")
@@ -104,7 +104,7 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 
 // endSites deletes the Sites that are left, without their operator: it goes with the namespace, and a Site that
 // waits for it would hold up the namespace and the definition, also for the next run.
-func (n *namespace) endSites() {
+func endSites(n *namespace) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own is over
 	defer cancel()
 	sites, err := n.Resource(site, n.name)
@@ -128,7 +128,7 @@ func (n *namespace) endSites() {
 }
 
 // siteStatus returns the message in the status of a Site, and how many retries it counts.
-func (n *namespace) siteStatus(name string) (message string, retries int64) {
+func siteStatus(n *namespace, name string) (message string, retries int64) {
 	n.t.Helper()
 	sites, err := n.Resource(site, n.name)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestJava_WebPagesFromZero(t *testing.T) {
 
 	began := time.Now()
 	n.apply(webPageFile(t, "samples/hello.yaml"))
-	n.awaitPage("served")
+	awaitPage(n, "served")
 	t.Logf("served %s after it was made, from zero", time.Since(began).Round(10*time.Millisecond))
 	n.atZero("webpages")
 
@@ -53,20 +53,20 @@ func TestJava_WebPagesFromZero(t *testing.T) {
 	if _, err = maps.Patch(t.Context(), "hello", types.MergePatchType, []byte(`{"data":{"index.html":"forged"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.awaitHTML(before.Data["index.html"])
+	awaitHTML(n, before.Data["index.html"])
 	t.Log("a ConfigMap that another hand has changed is repaired, from zero")
 	n.atZero("webpages")
 
 	// Its pods are killed as soon as they are there, while the page is refused, changed
 	// and retried.
-	n.changePage("no page")
+	changePage(n, "no page")
 	killed := map[string]bool{}
 	eventually(t, patience, "three pods were killed", func() error {
 		for _, pod := range n.podsOf(n.name, "serving.knative.dev/service=webpages") {
 			if !killed[pod.Name] {
 				killed[pod.Name] = true
 				n.deleteNow(pod)
-				n.changePage(fmt.Sprintf("no page %d", len(killed)))
+				changePage(n, fmt.Sprintf("no page %d", len(killed)))
 			}
 		}
 		if len(killed) < 3 {
@@ -74,10 +74,10 @@ func TestJava_WebPagesFromZero(t *testing.T) {
 		}
 		return nil
 	})
-	n.awaitPage("the page has no <html>")
-	n.changePage("<html>last</html>")
-	n.awaitPage("served")
-	n.awaitHTML("<html>last</html>")
+	awaitPage(n, "the page has no <html>")
+	changePage(n, "<html>last</html>")
+	awaitPage(n, "served")
+	awaitHTML(n, "<html>last</html>")
 	n.atZero("webpages")
 }
 
@@ -91,7 +91,7 @@ func webPageFile(t *testing.T, name string) string {
 }
 
 // changePage changes the text of the page.
-func (n *namespace) changePage(html string) {
+func changePage(n *namespace, html string) {
 	n.t.Helper()
 	pages, err := n.Resource(webPage, n.name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (n *namespace) changePage(html string) {
 }
 
 // awaitPage waits until the status of the page is about its last change.
-func (n *namespace) awaitPage(message string) {
+func awaitPage(n *namespace, message string) {
 	n.t.Helper()
 	pages, err := n.Resource(webPage, n.name)
 	if err != nil {
@@ -125,7 +125,7 @@ func (n *namespace) awaitPage(message string) {
 }
 
 // awaitHTML waits until the page's ConfigMap has this text.
-func (n *namespace) awaitHTML(want string) {
+func awaitHTML(n *namespace, want string) {
 	n.t.Helper()
 	eventually(n.t, patience, "the ConfigMap is as the page", func() error {
 		m, err := n.Client.CoreV1().ConfigMaps(n.name).Get(n.t.Context(), "hello", metav1.GetOptions{})

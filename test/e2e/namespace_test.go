@@ -49,7 +49,7 @@ func newNamespace(t *testing.T, name string) *namespace {
 			t.Error(err)
 		}
 	})
-	n.startRecorder()
+	startRecorder(n)
 	return n
 }
 

@@ -35,7 +35,7 @@ func TestGroup_NodeLost(t *testing.T) {
 	n.singleAgain()
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("nodes", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
-	n.addWorkers("1", "2")
+	addWorkers(n, "1", "2")
 	eventually(t, patience, "there are three members", n.replicate())
 	n.spread()
 	stream := s.stream()
@@ -48,16 +48,16 @@ func TestGroup_NodeLost(t *testing.T) {
 		lost bool // the pod ends without a word
 	}{
 		{name: "the owner's node loses its power, and comes back with its disk", lost: true, do: func(pod *corev1.Pod) func() error {
-			n.worker("kill", pod.Spec.NodeName)
+			nodeScript(n, "kill", pod.Spec.NodeName)
 			stream.flow(150) // while it is away
-			n.worker("add", pod.Spec.NodeName)
+			nodeScript(n, "add", pod.Spec.NodeName)
 			return n.restarted(pod)
 		}},
 		{name: "the owner's node is drained", calm: true, do: func(pod *corev1.Pod) func() error {
 			if err := kubectl(t.Context(), "drain", pod.Spec.NodeName, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=2m"); err != nil {
 				t.Fatal(err)
 			}
-			n.noneMayGo(pod.Name)
+			noneMayGo(n, pod.Name)
 			stream.flow(50) // while it is away
 			if err := kubectl(t.Context(), "uncordon", pod.Spec.NodeName); err != nil {
 				t.Fatal(err)
@@ -65,9 +65,9 @@ func TestGroup_NodeLost(t *testing.T) {
 			return func() error { return n.replaced(pod) }
 		}},
 		{name: "the owner's node is lost for good, and another one takes its place", lost: true, do: func(pod *corev1.Pod) func() error {
-			n.worker("kill", pod.Spec.NodeName)
+			nodeScript(n, "kill", pod.Spec.NodeName)
 			stream.flow(50)
-			n.worker("add", "worker3")
+			nodeScript(n, "add", "worker3")
 			_, commands, found := strings.Cut(n.onPage("kubectl delete node"), "\n")
 			if !found {
 				t.Fatalf("%s has no line with the names", groupPage)
@@ -88,7 +88,7 @@ func TestGroup_NodeLost(t *testing.T) {
 	} {
 		before := outage{from: time.Now()} // a hand-over on a busy machine may cut deliveries off
 		earlier := stream.repeated()
-		pod := n.ownerOnWorker()
+		pod := ownerOnWorker(n)
 		before.to = time.Now()
 		if !maps.Equal(earlier, stream.repeated()) {
 			t.Errorf("%s: calls had to be repeated while the shard was handed over before:\n%s", step.name, stream.why())
@@ -100,7 +100,7 @@ func TestGroup_NodeLost(t *testing.T) {
 		outages = append(outages, before, o)
 		stream.flow(50)
 		if step.lost {
-			n.forget(pod)
+			forgetVolume(n, pod)
 		}
 		t.Logf("%s: callers had no answer for %s, all were back after %s; calls that were repeated before: %v, after: %v",
 			step.name, stream.unanswered(o), o.to.Sub(o.from).Round(time.Second), failed, stream.repeated())
@@ -118,7 +118,7 @@ func TestGroup_NodeLost(t *testing.T) {
 
 // addWorkers adds nodes to the cluster, and removes all but the first when the test ends, with the
 // pods on them.
-func (n *namespace) addWorkers(numbers ...string) {
+func addWorkers(n *namespace, numbers ...string) {
 	n.t.Helper()
 	n.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's own is over
@@ -136,8 +136,8 @@ func (n *namespace) addWorkers(numbers ...string) {
 	}
 }
 
-// worker does something to one node.
-func (n *namespace) worker(verb, node string) {
+// nodeScript does something to one node.
+func nodeScript(n *namespace, verb, node string) {
 	n.t.Helper()
 	number, found := strings.CutPrefix(node, "worker")
 	if !found {
@@ -155,11 +155,11 @@ func worker(ctx context.Context, verb string, numbers ...string) error {
 	return nil
 }
 
-// forget has the nodes forget the connections to a pod that is gone. A call that it never answered leaves
+// forgetVolume has the nodes forget the connections to a pod that is gone. A call that it never answered leaves
 // an entry in its node's table of connections, for two to five minutes. A new call from the same port
 // goes to the address of that pod, which is no endpoint any more: "no route to host". It is a call
 // of the loss, and a calm step that comes after must not be blamed for it.
-func (n *namespace) forget(pod *corev1.Pod) {
+func forgetVolume(n *namespace, pod *corev1.Pod) {
 	n.t.Helper()
 	if err := worker(n.t.Context(), "forget", pod.Status.PodIP); err != nil {
 		n.t.Fatal(err)
@@ -180,7 +180,7 @@ func (n *namespace) spread() {
 }
 
 // ownerOnWorker is the owner's pod. One on the first node hands over before.
-func (n *namespace) ownerOnWorker() *corev1.Pod {
+func ownerOnWorker(n *namespace) *corev1.Pod {
 	n.t.Helper()
 	for {
 		pod := n.shardOwner(0)
@@ -195,7 +195,7 @@ func (n *namespace) ownerOnWorker() *corev1.Pod {
 }
 
 // noneMayGo fails unless the budget forbids the eviction of a member while another one is away.
-func (n *namespace) noneMayGo(away string) {
+func noneMayGo(n *namespace, away string) {
 	n.t.Helper()
 	for _, pod := range n.podsOf(system, memberLabel) {
 		if pod.Name == away {

@@ -57,7 +57,7 @@ func (o *operator) start() {
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create]}`)
 	if f.namespaces {
-		n.seeNamespaces("operator")
+		seeNamespaces(n, "operator")
 	}
 	spec := toKsvc("operator")
 	if strings.Contains(f.with, "audience="+doorAudience) {
@@ -142,10 +142,10 @@ func (o *operator) service() string {
 		mounts = ", volumeMounts: [{name: reschedule, mountPath: /var/run/reschedule, readOnly: true}]"
 		volumes = ", volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: sources.reschedule.dev/reschedulesource/" + n.name + "/objects, expirationSeconds: 3600}}]}}]"
 	}
-	return n.ksvc("operator", annotations,
+	return ksvc(n, "operator", annotations,
 		fmt.Sprintf("serviceAccountName: operator, timeoutSeconds: 600, containerConcurrency: %d%s", f.concurrency, volumes),
 		fmt.Sprintf("{image: %q, env: [{name: NAMESPACE, value: %s}, {name: RECORDER, value: %q}, {name: FOR, value: %s}, {name: WITH, value: %q}%s], securityContext: %s%s}",
-			images.operator, n.name, n.recorderURL(), controllers, f.with, url, restricted, mounts))
+			images.operator, n.name, recorderURL(n), controllers, f.with, url, restricted, mounts))
 }
 
 // change makes a new revision, in another form.
@@ -157,9 +157,9 @@ func (o *operator) change(f form) {
 }
 
 // seeNamespaces lets an account read Namespaces, for as long as the test is.
-func (n *namespace) seeNamespaces(account string) {
+func seeNamespaces(n *namespace, account string) {
 	n.t.Helper()
-	meta := metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{n.owner()}}
+	meta := metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{ownerReference(n)}}
 	_, err := n.Client.RbacV1().ClusterRoles().Create(n.t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}}},
 	}, metav1.CreateOptions{})
@@ -175,8 +175,8 @@ func (n *namespace) seeNamespaces(account string) {
 	}
 }
 
-// owner is the namespace as the owner of cluster-scoped objects, which go with it.
-func (n *namespace) owner() metav1.OwnerReference {
+// ownerReference is the namespace as the owner of cluster-scoped objects, which go with it.
+func ownerReference(n *namespace) metav1.OwnerReference {
 	n.t.Helper()
 	o, err := n.Client.CoreV1().Namespaces().Get(n.t.Context(), n.name, metav1.GetOptions{})
 	if err != nil {
@@ -222,7 +222,7 @@ func (o *operator) create(name, script string) string {
 	u.SetAnnotations(map[string]string{"e2e/script": script})
 	if o.namespaces {
 		u.SetLabels(map[string]string{"e2e": o.namespace.name})
-		u.SetOwnerReferences([]metav1.OwnerReference{o.owner()})
+		u.SetOwnerReferences([]metav1.OwnerReference{ownerReference(o.namespace)})
 	}
 	if _, err := o.objects().Create(o.t.Context(), u, metav1.CreateOptions{}); err != nil {
 		o.t.Fatal(err)

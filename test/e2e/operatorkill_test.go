@@ -129,7 +129,7 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 		// Of the last object, whose run cannot be over before all were made or changed.
 		pod := o.underWay(o.key(names[objects-1]), step).Pod
 		for _, name := range names {
-			versions[o.key(name)] = o.namespace.change(name, change)
+			versions[o.key(name)] = changeObject(o.namespace, name, change)
 		}
 		if change != changes/2 {
 			continue
@@ -139,7 +139,7 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 	}
 	o.awaitLastSeen(versions)
 	o.awaitCounts("nothing is left", 0)
-	all, err := o.runReports()
+	all, err := runReports(o.namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

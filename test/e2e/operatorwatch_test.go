@@ -118,7 +118,7 @@ func TestWatch_NothingIsMissed(t *testing.T) {
 	began := time.Now()
 	for _, name := range names {
 		for i := range changes {
-			versions[o.key(name)] = o.namespace.change(name, i)
+			versions[o.key(name)] = changeObject(o.namespace, name, i)
 		}
 	}
 	t.Logf("%d changes in %s", objects*changes, time.Since(began).Round(time.Millisecond))
@@ -154,7 +154,7 @@ func watchWithoutAnAdapter(t *testing.T, turn func()) {
 		before[name] = len(o.of(o.key(name)))
 	}
 	pod := o.adapterPod()
-	serve := o.cordon()
+	serve := cordon(o.namespace)
 	o.deleteNow(pod)
 	// The process may outlive the pod: the API server forgets such a pod before its node has ended it.
 	eventually(t, patience, "the adapter answers no more", func() error {
@@ -168,7 +168,7 @@ func watchWithoutAnAdapter(t *testing.T, turn func()) {
 	o.remove(again)
 	o.create(again, "ok")
 	versions[o.key(again)] = o.version(again)
-	versions[o.key(changed)] = o.namespace.change(changed, 1)
+	versions[o.key(changed)] = changeObject(o.namespace, changed, 1)
 	o.create("new", "ok")
 	versions[o.key("new")] = o.version("new")
 	delete(versions, o.key(gone))
@@ -194,7 +194,7 @@ func watchWithoutAnAdapter(t *testing.T, turn func()) {
 func (o *operator) awaitLastSeen(versions map[string]string) {
 	o.t.Helper()
 	eventually(o.t, patience, "the last state of each object was seen", func() error {
-		all, err := o.runReports()
+		all, err := runReports(o.namespace)
 		if err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (o *operator) awaitLastSeen(versions map[string]string) {
 
 // cordon keeps new pods from all nodes, until the function that it returns is called, or
 // the test ends.
-func (n *namespace) cordon() (end func()) {
+func cordon(n *namespace) (end func()) {
 	n.t.Helper()
 	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
 	if err != nil {

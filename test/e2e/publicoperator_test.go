@@ -21,11 +21,11 @@ import (
 // goes to zero quickly, behind a source with the spec. If there are resources, an
 // ApiServerSource watches them with the ServiceAccount "watcher". It waits until the
 // operator is at zero.
-func (n *namespace) publicOperator(name, image, spec, resources string) *source {
+func publicOperator(n *namespace, name, image, spec, resources string) *source {
 	n.t.Helper()
 	annotations := map[string]string{"autoscaling.knative.dev/max-scale": "1"}
 	maps.Copy(annotations, quickly)
-	n.apply(n.ksvc(name, annotations, "serviceAccountName: "+name, fmt.Sprintf("{image: %q, securityContext: %s}", image, restricted)))
+	n.apply(ksvc(n, name, annotations, "serviceAccountName: "+name, fmt.Sprintf("{image: %q, securityContext: %s}", image, restricted)))
 	n.ready(knativeService, name)
 	s := n.source(name, toKsvc(name)+spec)
 	if resources == "" {
@@ -48,9 +48,9 @@ spec:
 }
 
 // ownerText is owner in YAML.
-func (n *namespace) ownerText() string {
+func ownerText(n *namespace) string {
 	n.t.Helper()
-	o := n.owner()
+	o := ownerReference(n)
 	return fmt.Sprintf("{apiVersion: %s, kind: %s, name: %s, uid: %s}", o.APIVersion, o.Kind, o.Name, o.UID)
 }
 
@@ -166,7 +166,7 @@ func TestPublicOperator_ChaosPod(t *testing.T) {
 	beside(t)
 	const stop = pastZero
 	n := newNamespace(t, "chaospod")
-	n.apply(strings.ReplaceAll(chaosPodCRD, "OWNER", n.ownerText()))
+	n.apply(strings.ReplaceAll(chaosPodCRD, "OWNER", ownerText(n)))
 	n.account("chaospod", `
 - {apiGroups: [chaosapps.metamagical.io], resources: [chaospods, chaospods/finalizers], verbs: [get, update]}
 - {apiGroups: [""], resources: [pods], verbs: [get, create, delete]}`)
@@ -174,7 +174,7 @@ func TestPublicOperator_ChaosPod(t *testing.T) {
 - {apiGroups: [chaosapps.metamagical.io], resources: [chaospods], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}`)
 	c := chaosPod{n, "victim"}
-	s := n.publicOperator("chaospod", images.chaospod, `
+	s := publicOperator(n, "chaospod", images.chaospod, `
 delivery: {backoffDelay: PT1S}
 watch:
   serviceAccountName: watcher
@@ -296,7 +296,7 @@ webhooks:
 `
 
 // awaitCA waits until the webhook has just these certificates.
-func (n *namespace) awaitCA(what, want string) {
+func awaitCA(n *namespace, what, want string) {
 	n.t.Helper()
 	eventually(n.t, patience, what, func() error {
 		o, err := n.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(n.t.Context(), n.name, metav1.GetOptions{})
@@ -316,10 +316,10 @@ func (n *namespace) awaitCA(what, want string) {
 func TestPublicOperator_CAInjector(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "cainjector")
-	in := strings.NewReplacer("NAME", n.name, "OWNER", n.ownerText())
+	in := strings.NewReplacer("NAME", n.name, "OWNER", ownerText(n))
 	n.account("watcher", `[{apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}]`)
 	n.apply(in.Replace(cainjectorRoles))
-	s := n.publicOperator("cainjector", images.cainjector, `
+	s := publicOperator(n, "cainjector", images.cainjector, `
 delivery: {backoffDelay: PT1S}
 ingest: {key: "event.kind + '/' + event.namespace + '/' + event.name"}
 `, "[{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration}, {apiVersion: v1, kind: Secret}]")
@@ -343,13 +343,13 @@ ingest: {key: "event.kind + '/' + event.namespace + '/' + event.name"}
 	}
 	began := time.Now()
 	secret(first)
-	n.awaitCA("the webhook has the CA of the Secret", first.pem)
+	awaitCA(n, "the webhook has the CA of the Secret", first.pem)
 	t.Logf("cold: the webhook had the CA %s after there was the Secret", time.Since(began).Round(time.Millisecond))
 
 	n.atZero("cainjector")
 	began = time.Now()
 	secret(second)
-	n.awaitCA("the webhook has the new CA beside the old", first.pem+second.pem)
+	awaitCA(n, "the webhook has the new CA beside the old", first.pem+second.pem)
 	t.Logf("cold: the webhook had the new CA %s after the Secret", time.Since(began).Round(time.Millisecond))
 
 	// A user takes it away.
@@ -358,6 +358,6 @@ ingest: {key: "event.kind + '/' + event.namespace + '/' + event.name"}
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.awaitCA("the webhook has the CA again", second.pem)
+	awaitCA(n, "the webhook has the CA again", second.pem)
 	s.awaitCounts("nothing is left to be done", 0)
 }

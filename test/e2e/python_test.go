@@ -48,16 +48,16 @@ func TestPython_WorksFromZero(t *testing.T) {
 	n := newNamespace(t, "python")
 	preview := n.name + "-preview"
 
-	grant := n.applyPython()
+	grant := applyPython(n)
 	for _, kind := range []schema.GroupVersionKind{knativeService, rescheduling} {
 		n.ready(kind, n.name)
 	}
-	s := n.existing(n.name)
+	s := existingSource(n, n.name)
 	n.atZero(n.name)
 
 	// It may not do its work yet: it is tried again and again, and as soon as it
 	// may, it is done.
-	born := n.makeNamespace(preview, map[string]string{"ttl": fmt.Sprintf("%ds", int(ttl.Seconds()))})
+	born := makeNamespace(n, preview, map[string]string{"ttl": fmt.Sprintf("%ds", int(ttl.Seconds()))})
 	eventually(t, patience, "it failed twice", func() error {
 		now := s.scheduled(preview)
 		if now == nil || *now.Attempt < 2 {
@@ -103,7 +103,7 @@ func TestPython_WorksFromZero(t *testing.T) {
 
 // rendered are the manifests of an example, with all that it makes, its
 // namespace too, named as this namespace is.
-func (n *namespace) rendered(example, name string) string {
+func rendered(n *namespace, example, name string) string {
 	n.t.Helper()
 	text, err := exec.CommandContext(n.t.Context(), "kubectl", "kustomize", example).Output()
 	if err != nil {
@@ -112,20 +112,20 @@ func (n *namespace) rendered(example, name string) string {
 	return strings.ReplaceAll(string(text), name, n.name)
 }
 
-// existing is a source that was applied with others and is ready.
-func (n *namespace) existing(name string) *source {
+// existingSource is a source that was applied with others and is ready.
+func existingSource(n *namespace, name string) *source {
 	n.t.Helper()
 	s := &source{namespace: n, name: name}
 	s.read()
-	s.token = n.token("caller", s.audience())
+	s.token = tokenOf(n, "caller", s.audience())
 	return s
 }
 
 // applyPython applies the example under the name of the namespace, save what
 // grants the function its rights, which it returns.
-func (n *namespace) applyPython() (grant string) {
+func applyPython(n *namespace) (grant string) {
 	n.t.Helper()
-	objects := strings.Split(n.rendered(pythonExample, pythonName), "\n---\n")
+	objects := strings.Split(rendered(n, pythonExample, pythonName), "\n---\n")
 	at := slices.IndexFunc(objects, func(o string) bool {
 		return strings.Contains(o, "\nkind: ClusterRoleBinding\nmetadata:\n  name: "+n.name+"\n")
 	})
@@ -153,7 +153,7 @@ func (n *namespace) applyPython() (grant string) {
 
 // makeNamespace makes one that is gone after the test, and returns when it was
 // made.
-func (n *namespace) makeNamespace(name string, labels map[string]string) time.Time {
+func makeNamespace(n *namespace, name string, labels map[string]string) time.Time {
 	n.t.Helper()
 	namespaces := n.Client.CoreV1().Namespaces()
 	made, err := namespaces.Create(n.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})

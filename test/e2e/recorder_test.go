@@ -16,7 +16,7 @@ import (
 
 // startRecorder deploys the recorder. Its records are on a volume of the pod,
 // and so outlive its container.
-func (n *namespace) startRecorder() {
+func startRecorder(n *namespace) {
 	n.t.Helper()
 	n.apply(fmt.Sprintf(`
 apiVersion: apps/v1
@@ -55,7 +55,7 @@ spec:
 }
 
 // recorderURL is where pods reach the recorder.
-func (n *namespace) recorderURL() string { return "http://recorder." + n.name + ".svc" }
+func recorderURL(n *namespace) string { return "http://recorder." + n.name + ".svc" }
 
 // record is a request that the recorder got.
 type record struct {
@@ -79,7 +79,7 @@ func attribute(h http.Header, name string) string {
 
 // records are the requests so far with a path, or with "" all, in the order
 // of arrival.
-func (n *namespace) records(path string) []record {
+func records(n *namespace, path string) []record {
 	n.t.Helper()
 	records, err := n.recorded(path)
 	if err != nil {
@@ -90,15 +90,15 @@ func (n *namespace) records(path string) []record {
 
 // recorded is what records returns, for who waits while the recorder may be
 // away.
-func (n *namespace) recorded(path string) ([]record, error) { return n.kept("recorder", path) }
+func (n *namespace) recorded(path string) ([]record, error) { return keptRecords(n, "recorder", path) }
 
-// kept is what any recorder of the namespace got on a path, or with "" on all.
-func (n *namespace) kept(recorder, path string) ([]record, error) {
-	return n.containing(recorder, path, "")
+// keptRecords is what any recorder of the namespace got on a path, or with "" on all.
+func keptRecords(n *namespace, recorder, path string) ([]record, error) {
+	return containing(n, recorder, path, "")
 }
 
 // containing is what a recorder got on a path, or with "" on all, with this text in its body.
-func (n *namespace) containing(recorder, path, contains string) ([]record, error) {
+func containing(n *namespace, recorder, path, contains string) ([]record, error) {
 	query := map[string]string{"path": path, "contains": contains}
 	text, err := n.proxied(n.t.Context(), proxyCall{method: "GET", namespace: n.name, service: recorder, path: "records", query: query})
 	if err != nil {
@@ -108,9 +108,9 @@ func (n *namespace) containing(recorder, path, contains string) ([]record, error
 	return records, json.Unmarshal(text, &records)
 }
 
-// answer has the recorder answer a path with a status from now on, for a while
+// answerNext has the recorder answer a path with a status from now on, for a while
 // or, with 0, until it is told something else.
-func (n *namespace) answer(path string, status int, during time.Duration) {
+func answerNext(n *namespace, path string, status int, during time.Duration) {
 	n.t.Helper()
 	answer := map[string]any{"path": path, "status": status}
 	if during > 0 {
@@ -129,11 +129,11 @@ func (n *namespace) answer(path string, status int, during time.Duration) {
 // turn; the body is sent as JSON where they do not say otherwise. The error is
 // of a call that got no answer.
 func (n *namespace) do(method, target, body string, headers ...string) (*harness.Reply, error) {
-	return n.doTrusting("", method, target, body, headers...)
+	return doTrusting(n, "", method, target, body, headers...)
 }
 
 // doTrusting is do with the certificates to trust, PEM.
-func (n *namespace) doTrusting(caCerts, method, target, body string, headers ...string) (*harness.Reply, error) {
+func doTrusting(n *namespace, caCerts, method, target, body string, headers ...string) (*harness.Reply, error) {
 	call := struct {
 		Method  string            `json:"method"`
 		URL     string            `json:"url"`
@@ -202,7 +202,7 @@ func (n *namespace) recordedRuns(prefix string) ([]run, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := n.containing("recorder", "/runs", `"key":`+strings.TrimSuffix(string(key), `"`))
+	records, err := containing(n, "recorder", "/runs", `"key":`+strings.TrimSuffix(string(key), `"`))
 	if err != nil {
 		return nil, err
 	}

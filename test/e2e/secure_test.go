@@ -38,10 +38,10 @@ func tokensAndTLS(t *testing.T, turn func()) {
 	}
 	turn()
 	ca := newAuthority(t)
-	n.secret(system, "reschedule-adapter-server-tls", ca.certificate(t, "reschedule-adapter."+system+".svc.cluster.local", "reschedule-adapter."+system+".svc"))
-	n.trusted(ca)
-	n.plainAgain(s)
-	n.features(map[string]string{"authentication-oidc": "enabled", "transport-encryption": "permissive"})
+	makeSecret(n, system, "reschedule-adapter-server-tls", ca.certificate(t, "reschedule-adapter."+system+".svc.cluster.local", "reschedule-adapter."+system+".svc"))
+	trustsAuthority(n, ca)
+	plainAgain(n, s)
+	setFeatures(n, map[string]string{"authentication-oidc": "enabled", "transport-encryption": "permissive"})
 	s.secure(ca)
 
 	for _, part := range []struct {
@@ -108,7 +108,7 @@ func (s *source) offered(n *namespace, token, method, path, body string, headers
 	if token != "" {
 		headers = append(headers, "Authorization", "Bearer "+token)
 	}
-	return n.doTrusting(s.caCerts, method, s.address+path, body, headers...)
+	return doTrusting(n, s.caCerts, method, s.address+path, body, headers...)
 }
 
 // sent is an event with a token, or with none.
@@ -139,7 +139,7 @@ func (s *source) answers(n *namespace, token, key string, event, call int) (said
 
 func sendersNeedTokens(t *testing.T, s *source) {
 	n := s.namespace
-	right := n.token("sender", s.audience())
+	right := tokenOf(n, "sender", s.audience())
 	for _, c := range []struct {
 		name, token string
 		event, call int
@@ -148,8 +148,8 @@ func sendersNeedTokens(t *testing.T, s *source) {
 		{"the right token", right, 202, 201, ""},
 		{"no token", "", 401, 401, "token"},
 		{"no JWT", "secret", 401, 401, "JSON Web Token"},
-		{"another audience", n.token("sender", "https://kubernetes.default.svc"), 401, 401, s.audience()},
-		{"the audience of another source", n.token("sender", s.audience()+"2"), 401, 401, s.audience()},
+		{"another audience", tokenOf(n, "sender", "https://kubernetes.default.svc"), 401, 401, s.audience()},
+		{"the audience of another source", tokenOf(n, "sender", s.audience()+"2"), 401, 401, s.audience()},
 		{"expired", expired(t, right), 401, 401, "expired"},
 		{"forged", forged(t, right), 401, 401, ""},
 	} {
@@ -164,7 +164,7 @@ func sendersNeedTokens(t *testing.T, s *source) {
 		})
 	}
 	// Whom one does not trust, one tells no token.
-	if r, err := n.doTrusting(newAuthority(t).pem, "GET", s.address, "", "Authorization", "Bearer "+right); err == nil || !strings.Contains(err.Error(), "x509") {
+	if r, err := doTrusting(n, newAuthority(t).pem, "GET", s.address, "", "Authorization", "Bearer "+right); err == nil || !strings.Contains(err.Error(), "x509") {
 		t.Errorf("who trusts others calls it all the same: %+v, %v", r, err)
 	}
 	// Permissive: as well without TLS.
@@ -217,7 +217,7 @@ func forged(t *testing.T, token string) string {
 
 func othersNeedAPolicy(t *testing.T, s *source) {
 	o := newNamespace(t, "stranger")
-	stranger, neighbour := o.token("stranger", s.audience()), s.namespace.token("neighbour", s.audience())
+	stranger, neighbour := tokenOf(o, "stranger", s.audience()), tokenOf(s.namespace, "neighbour", s.audience())
 
 	if said := s.answers(o, stranger, "stranger", 403, 403); !strings.Contains(said, "system:serviceaccount:"+o.name+":stranger") {
 		t.Errorf("it does not say who is refused: %s", said)
@@ -226,7 +226,7 @@ func othersNeedAPolicy(t *testing.T, s *source) {
 
 	s.admit("stranger", "sub: system:serviceaccount:"+o.name+":stranger", "")
 	s.answers(o, stranger, "stranger", 202, 201)
-	s.answers(o, o.token("another", s.audience()), "another", 403, 403)
+	s.answers(o, tokenOf(o, "another", s.audience()), "another", 403, 403)
 	// Now that there is a policy, events of the same namespace want one too.
 	s.answers(o, neighbour, "neighbour", 403, 201)
 	s.awaitRuns(patience, "stranger", 1)
@@ -273,7 +273,7 @@ func secureSink(t *testing.T, n *namespace, name string) (url string, ca *author
 	t.Helper()
 	ca = newAuthority(t)
 	host := name + "." + n.name + ".svc"
-	n.secret(n.name, name+"-tls", ca.certificate(t, host, host+".cluster.local"))
+	makeSecret(n, n.name, name+"-tls", ca.certificate(t, host, host+".cluster.local"))
 	n.apply(strings.NewReplacer("NAME", name, "IMAGE", images.recorder).Replace(`
 apiVersion: apps/v1
 kind: Deployment
@@ -305,11 +305,11 @@ spec:
 }
 
 // awaitKept waits for the first request.
-func (n *namespace) awaitKept(recorder, path string) record {
+func awaitKept(n *namespace, recorder, path string) record {
 	n.t.Helper()
 	var first record
 	eventually(n.t, patience, "a delivery to "+recorder+path, func() error {
-		records, err := n.kept(recorder, path)
+		records, err := keptRecords(n, recorder, path)
 		if err != nil || len(records) == 0 {
 			return fmt.Errorf("none: %w", err)
 		}
@@ -322,10 +322,10 @@ func (n *namespace) awaitKept(recorder, path string) record {
 func deliveriesBearTokens(t *testing.T, s *source) {
 	n := s.namespace
 	url, ca := secureSink(t, n, "audience")
-	s = n.secureSource("audience", fmt.Sprintf("sink: {uri: %q, audience: the-sink, CACerts: %q}", url+"/in", ca.pem))
+	s = secureSource(n, "audience", fmt.Sprintf("sink: {uri: %q, audience: the-sink, CACerts: %q}", url+"/in", ca.pem))
 	s.put("a", `{}`)
 
-	d := n.awaitKept("audience", "/in")
+	d := awaitKept(n, "audience", "/in")
 	token, ok := strings.CutPrefix(d.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		t.Fatalf("the delivery has no token: %v", d.Header)
@@ -351,7 +351,7 @@ func sinksAreToBeTrusted(t *testing.T, s *source) {
 	n := s.namespace
 	url, ca := secureSink(t, n, "untrusted")
 	spec := fmt.Sprintf("sink: {uri: %q}\ndelivery: {backoffDelay: PT0.5S, backoffPolicy: linear, backoffMax: PT5S}\n", url+"/in")
-	s = n.secureSource("untrusting", spec)
+	s = secureSource(n, "untrusting", spec)
 	s.put("a", `{}`)
 	eventually(t, patience, "it has been tried in vain", func() error {
 		now := s.scheduled("a")
@@ -363,18 +363,18 @@ func sinksAreToBeTrusted(t *testing.T, s *source) {
 		}
 		return nil
 	})
-	if records, err := n.kept("untrusted", "/in"); err != nil || len(records) > 0 {
+	if records, err := keptRecords(n, "untrusted", "/in"); err != nil || len(records) > 0 {
 		t.Fatalf("a sink without trust received %v: %v", records, err)
 	}
 	// The same delivery arrives when the source says whom to trust.
-	n.secureSource("untrusting", fmt.Sprintf("sink: {uri: %q, CACerts: %q}\n", url+"/in", ca.pem))
-	if d := n.awaitKept("untrusted", "/in"); d.attr("reschedulekey") != "a" {
+	secureSource(n, "untrusting", fmt.Sprintf("sink: {uri: %q, CACerts: %q}\n", url+"/in", ca.pem))
+	if d := awaitKept(n, "untrusted", "/in"); d.attr("reschedulekey") != "a" {
 		t.Errorf("%v came", d)
 	}
 }
 
 // secureSource makes a source and calls it by https.
-func (n *namespace) secureSource(name, spec string) *source {
+func secureSource(n *namespace, name, spec string) *source {
 	n.t.Helper()
 	s := n.source(name, spec)
 	for _, a := range s.get().Status.Addresses {
@@ -414,12 +414,12 @@ spec:
 		return err
 	}
 
-	refused := o.events(t, http.StatusForbidden)
+	refused := postEvents(t, o, http.StatusForbidden)
 	eventually(t, patience, "its events are refused", func() error {
 		if err := change(); err != nil {
 			return err
 		}
-		if now := o.events(t, http.StatusForbidden); now < refused+3 {
+		if now := postEvents(t, o, http.StatusForbidden); now < refused+3 {
 			return fmt.Errorf("%d were before, %d are", refused, now)
 		}
 		return nil
@@ -442,9 +442,9 @@ spec:
 	s.withdraw("watching")
 }
 
-// events is how many events the adapter has answered with a status since it
+// postEvents is how many events the adapter has answered with a status since it
 // started.
-func (n *namespace) events(t *testing.T, status int) int {
+func postEvents(t *testing.T, n *namespace, status int) int {
 	t.Helper()
 	text, err := n.Client.CoreV1().Services(system).ProxyGet("http", adapter, "http-metrics", "metrics", nil).DoRaw(t.Context())
 	if err != nil {
@@ -465,8 +465,8 @@ func (n *namespace) events(t *testing.T, status int) int {
 
 func strictIsHTTPSOnly(t *testing.T, s *source) {
 	n := s.namespace
-	n.features(map[string]string{"transport-encryption": "strict"})
-	token := n.token("sender", s.audience())
+	setFeatures(n, map[string]string{"transport-encryption": "strict"})
+	token := tokenOf(n, "sender", s.audience())
 	plain := strings.Replace(s.address, "https://", "http://", 1)
 	eventually(t, patience, "http is refused", func() error {
 		r, err := n.do("GET", plain, "", "Authorization", "Bearer "+token)
@@ -483,14 +483,14 @@ func strictIsHTTPSOnly(t *testing.T, s *source) {
 		return nil
 	})
 	n.ready(rescheduling, s.name)
-	if r, err := n.doTrusting(s.caCerts, "PUT", s.address+"/schedules/strict", "{}", "Authorization", "Bearer "+token); err != nil || r.Status != http.StatusCreated {
+	if r, err := doTrusting(n, s.caCerts, "PUT", s.address+"/schedules/strict", "{}", "Authorization", "Bearer "+token); err != nil || r.Status != http.StatusCreated {
 		t.Fatalf("https: %+v, %v", r, err)
 	}
 	n.awaitRuns(patience, "strict", 1)
 }
 
-// features sets flags of Knative Eventing until the end of the test.
-func (n *namespace) features(flags map[string]string) {
+// setFeatures sets flags of Knative Eventing until the end of the test.
+func setFeatures(n *namespace, flags map[string]string) {
 	n.t.Helper()
 	configuration := n.Client.CoreV1().ConfigMaps(system)
 	set := func(ctx context.Context, flags map[string]string) error {
@@ -522,7 +522,7 @@ func (n *namespace) features(flags map[string]string) {
 
 // plainAgain waits, at the end of the test, until the flags that were set after
 // it count no more.
-func (n *namespace) plainAgain(s *source) {
+func plainAgain(n *namespace, s *source) {
 	n.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -542,8 +542,8 @@ func (n *namespace) plainAgain(s *source) {
 	})
 }
 
-// secret makes one with a certificate until the end of the test.
-func (n *namespace) secret(namespace, name string, files map[string]string) {
+// makeSecret makes one with a certificate until the end of the test.
+func makeSecret(n *namespace, namespace, name string, files map[string]string) {
 	n.t.Helper()
 	secrets := n.Client.CoreV1().Secrets(namespace)
 	_, err := secrets.Create(n.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, StringData: files}, metav1.CreateOptions{})
@@ -557,8 +557,8 @@ func (n *namespace) secret(namespace, name string, files map[string]string) {
 	})
 }
 
-// trusted has Knative's senders trust an authority until the end of the test.
-func (n *namespace) trusted(ca *authority) {
+// trustsAuthority has Knative's senders trust an authority until the end of the test.
+func trustsAuthority(n *namespace, ca *authority) {
 	n.t.Helper()
 	bundles := n.Client.CoreV1().ConfigMaps(system)
 	bundle, err := bundles.Create(n.t.Context(), &corev1.ConfigMap{

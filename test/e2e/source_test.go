@@ -32,7 +32,7 @@ func (n *namespace) source(name, spec string) *source {
 	n.apply(manifestOf(name, spec))
 	n.ready(rescheduling, name)
 	s.read()
-	s.token = n.token("caller", s.audience())
+	s.token = tokenOf(n, "caller", s.audience())
 	s.served()
 	return s
 }
@@ -82,9 +82,9 @@ func (s *source) audience() string {
 	return "sources.reschedule.dev/reschedulesource/" + s.namespace.name + "/" + s.name
 }
 
-// token is one of an hour for a ServiceAccount of the namespace, which is made
+// tokenOf is one of an hour for a ServiceAccount of the namespace, which is made
 // if need be.
-func (n *namespace) token(account string, audiences ...string) string {
+func tokenOf(n *namespace, account string, audiences ...string) string {
 	n.t.Helper()
 	accounts := n.Client.CoreV1().ServiceAccounts(n.name)
 	_, err := accounts.Create(n.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
@@ -102,7 +102,7 @@ func (n *namespace) token(account string, audiences ...string) string {
 // the source's token unless the headers have another. The error is of a call
 // that got no answer, as while the adapter's pod is replaced.
 func (s *source) try(method, path, body string, headers ...string) (*harness.Reply, error) {
-	return s.doTrusting(s.caCerts, method, s.address+path, body, append([]string{"Authorization", "Bearer " + s.token}, headers...)...)
+	return doTrusting(s.namespace, s.caCerts, method, s.address+path, body, append([]string{"Authorization", "Bearer " + s.token}, headers...)...)
 }
 
 // call is try for a call that has to be answered.
@@ -199,7 +199,7 @@ func (s *source) warned(reason string) string {
 
 // notEarly fails if a run began before its time. Whether it did is for the
 // adapter's clock to say, and another node's may be off by a little.
-func (n *namespace) notEarly(runs ...run) {
+func notEarly(n *namespace, runs ...run) {
 	n.t.Helper()
 	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
 	if err != nil {

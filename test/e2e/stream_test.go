@@ -281,7 +281,7 @@ func (f *stream) judge(outages ...outage) {
 		return err
 	})
 	runs = slices.DeleteFunc(runs, func(r run) bool { return !strings.Contains(r.Key, "/"+f.label) }) // another stream's
-	f.notEarly(runs...)
+	notEarly(f.namespace, runs...)
 	byKey := map[string][]run{}
 	for _, r := range runs {
 		byKey[r.Key] = append(byKey[r.Key], r)

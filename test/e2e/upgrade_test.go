@@ -29,7 +29,7 @@ func upgradeAndBack(t *testing.T, turn func()) {
 	n := newNamespace(t, "upgrade")
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("upgraded", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
-	platforms := n.platforms()
+	platforms := platforms(n)
 	before := releaseOf(t, "before", checkout(t, cmp.Or(os.Getenv("UPGRADE_FROM"), "HEAD^")), platforms)
 	now := releaseOf(t, "now", "../..", platforms)
 	turn()
@@ -58,7 +58,7 @@ func upgradeAndBack(t *testing.T, turn func()) {
 			stream.underWay() // else an install may begin between two deliveries
 			o.from = time.Now()
 		}
-		err := n.install(step.release)
+		err := installRelease(n, step.release)
 		if step.release == before && err != nil && strings.Contains(err.Error(), otherFormat) {
 			t.Logf("there is no way back from this format, and the data stay as they are: %v", err)
 			down = o.from
@@ -77,7 +77,7 @@ func upgradeAndBack(t *testing.T, turn func()) {
 }
 
 // platforms are the platforms of the nodes, as ko names them.
-func (n *namespace) platforms() string {
+func platforms(n *namespace) string {
 	n.t.Helper()
 	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -191,9 +191,9 @@ func kubectl(ctx context.Context, args ...string) error {
 // otherFormat is what an adapter says that cannot read the data directory.
 const otherFormat = "this program reads version"
 
-// install applies a release and waits until nothing else runs. The error may be
+// installRelease applies a release and waits until nothing else runs. The error may be
 // that this adapter refuses the data.
-func (n *namespace) install(r *release) error {
+func installRelease(n *namespace, r *release) error {
 	if err := r.apply(n.t.Context()); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (n *namespace) install(r *release) error {
 					return err
 				}
 			}
-			if len(pods.Items) == 0 && (component == controller || n.anySource()) {
+			if len(pods.Items) == 0 && (component == controller || anySource(n)) {
 				return fmt.Errorf("there is no pod of %s", component)
 			}
 		}
@@ -222,7 +222,7 @@ func (n *namespace) install(r *release) error {
 }
 
 // anySource says whether the adapter is wanted.
-func (n *namespace) anySource() bool {
+func anySource(n *namespace) bool {
 	list, err := n.sources.SourcesV1alpha1().RescheduleSources(corev1.NamespaceAll).List(n.t.Context(), metav1.ListOptions{Limit: 1})
 	return err != nil || len(list.Items) > 0
 }

@@ -49,7 +49,7 @@ func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 		if !r.DueAt.Equal(due) {
 			t.Errorf("occurrence %d was due at %s, and came as the occurrence of %s", occurrence, due, r.DueAt)
 		}
-		n.notEarly(r)
+		notEarly(n, r)
 		t.Logf("cold: the run began %s after its time", r.Start.Sub(r.DueAt).Round(time.Millisecond))
 		for _, before := range runs[:occurrence-1] {
 			if before.Pod == r.Pod {
@@ -83,7 +83,7 @@ func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 		s.put(key, `{"delay":"100ms"}`)
 		warm = append(warm, n.awaitRuns(patience, key, 1)...)
 	}
-	n.notEarly(warm...)
+	notEarly(n, warm...)
 	t.Logf("warm: runs began after their time: %s", lateness(warm))
 }
 
@@ -123,7 +123,7 @@ func TestWake_ManyKeysAtOnce(t *testing.T) {
 			annotations := map[string]string{}
 			maps.Copy(annotations, quickly)
 			maps.Copy(annotations, c.annotations)
-			n.serveWith("operator", annotations, fmt.Sprintf("containerConcurrency: %d", c.concurrency), rule{"", behaviour{Work: "500ms"}})
+			serveWith(n, "operator", annotations, fmt.Sprintf("containerConcurrency: %d", c.concurrency), rule{"", behaviour{Work: "500ms"}})
 			s := n.source("burst", toKsvc("operator"))
 			n.atZero("operator")
 
@@ -168,7 +168,7 @@ func TestWake_ManyKeysAtOnce(t *testing.T) {
 				}
 				return nil
 			})
-			n.notEarly(runs...)
+			notEarly(n, runs...)
 			pods, retried := map[string]bool{}, 0
 			for _, r := range runs {
 				pods[r.Pod] = true

@@ -209,7 +209,7 @@ func TestSpec_FileAndClusterAgree(t *testing.T) {
 				t.Errorf("%s: %.100s: only a cluster takes it: %v", f.path, value, err)
 			default:
 				taken++
-				served, err := sources.FromObject(o, sources.Targets{}, nil)
+				served, err := sources.FromObject(o, schedule.Targets{}, nil)
 				if err != nil {
 					t.Errorf("%s: %.100s: the API server takes it, the adapter does not: %v", f.path, value, err)
 				} else if diff := cmp.Diff(read[0], served, ignored); diff != "" && f.spec+value != nullOverride {
@@ -237,13 +237,13 @@ func TestSpec_AdapterServesWhatIsAdmitted(t *testing.T) {
 				if err != nil || len(strict) > 0 || f.path == "watch.serviceAccountName" && value == `""` { // in Go as if it were absent
 					continue
 				}
-				if _, err := sources.FromObject(&same, sources.Targets{}, nil); err == nil {
+				if _, err := sources.FromObject(&same, schedule.Targets{}, nil); err == nil {
 					t.Errorf("%s: %.100s: the API server refuses it, the adapter does not", f.path, value)
 				}
 				continue
 			}
 			taken++
-			if _, err := sources.FromObject(o, sources.Targets{}, nil); err != nil {
+			if _, err := sources.FromObject(o, schedule.Targets{}, nil); err != nil {
 				t.Errorf("%s: %.100s: the API server takes it, the adapter does not: %v", f.path, value, err)
 			}
 		}

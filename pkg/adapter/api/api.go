@@ -18,7 +18,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Config is what the API needs.
@@ -73,26 +72,30 @@ type source interface {
 	Counts() (queue.Counts, error)
 	History(key string) ([]recent.Outcome, time.Time, error)
 	Follow(after uint64, resume bool) (f *recent.Follower, whole bool, err error)
-	Letter(key string) (queue.Letter, bool, error)
-	Letters(prefix, token string, limit int) ([]queue.Letter, string, error)
-	DiscardLetter(key string) error
-	DiscardLetters(ctx context.Context, prefix string) (int, error)
-	RedriveLetter(key string, replace bool, claim queue.ClaimMemory) (bool, error)
-	RedriveLetters(ctx context.Context, prefix string, replace bool, claim queue.ClaimMemory) (redriven, skipped int, err error)
 	ingest.Source
+}
+
+// letters is what the handlers call of a *queue.Letters.
+type letters interface {
+	Get(key string) (queue.Letter, bool, error)
+	List(prefix, token string, limit int) ([]queue.Letter, string, error)
+	Discard(key string) error
+	DiscardAll(ctx context.Context, prefix string) (int, error)
+	Redrive(key string, replace bool, claim queue.ClaimMemory) (bool, error)
+	RedriveAll(ctx context.Context, prefix string, replace bool, claim queue.ClaimMemory) (redriven, skipped int, err error)
 }
 
 // Handler answers the calls of the schedule API.
 type Handler struct {
 	cfg    Config
-	lookup func(namespace, name string) (source, bool)
+	lookup func(namespace, name string) (source, letters, bool)
 	ingest func(ctx context.Context, src ingest.Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may read many rows for few keys.
 	bytes, shares, scans *budget.Budget
 	// writing are the turns to decode large bodies and store what they say, encoding
 	// to write large answers, which goes on while a full disk holds up the others.
-	writing, encoding *turns.Turns
+	writing, encoding *budget.Budget
 	// following are the callers who follow events: by source, and by peer. ending is
 	// closed when they must end.
 	following, followers *budget.Budget
@@ -105,9 +108,12 @@ type Handler struct {
 // New returns the handler of the API. It is safe for concurrent use.
 func New(cfg Config) *Handler {
 	h := newHandler(cfg)
-	h.lookup = func(namespace, name string) (source, bool) {
+	h.lookup = func(namespace, name string) (source, letters, bool) {
 		src, ok := cfg.Lookup(namespace, name)
-		return src, ok
+		if !ok {
+			return nil, nil, false
+		}
+		return src, &src.Letters, true
 	}
 	if cfg.Ingest != nil {
 		h.ingest = cfg.Ingest.Ingest
@@ -133,9 +139,9 @@ func newHandler(cfg Config) *Handler {
 	}
 	h := &Handler{
 		cfg: cfg, answers: newAnswers(cfg),
-		writing: turns.New(), encoding: turns.New(),
-		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
-		following: budget.New(maxFollowers, nil), followers: budget.New(maxFollowers, nil), ending: make(chan struct{}),
+		writing: budget.NewProcessors(), encoding: budget.NewProcessors(),
+		bytes: budget.New(cfg.Budget), shares: budget.New(cfg.Requests), scans: budget.New(scansAtOnce),
+		following: budget.New(maxFollowers), followers: budget.New(maxFollowers), ending: make(chan struct{}),
 	}
 	h.observe()
 	return h
@@ -144,10 +150,11 @@ func newHandler(cfg Config) *Handler {
 // call is one request on its way through the handler.
 type call struct {
 	*Handler
-	w   http.ResponseWriter
-	r   *http.Request
-	src source
-	key string
+	w       http.ResponseWriter
+	r       *http.Request
+	src     source
+	letters letters
+	key     string
 	// caller is who makes the request.
 	caller access.Caller
 	// path is what the request is to.
@@ -160,7 +167,7 @@ type call struct {
 	// and answer hold.
 	share, claim budget.Claim
 	// turn is held while a large body or answer is decoded or encoded.
-	turn turns.Turn
+	turn *budget.Claim
 }
 
 // ServeHTTP implements http.Handler.
@@ -191,7 +198,7 @@ func (c *call) serve() error {
 	p := splitPath(c.r.URL)
 	c.path = p.kind
 	if p.kind == pathOpenAPI {
-		return c.openAPI()
+		return getOpenAPI(c)
 	}
 	if c.cfg.Local {
 		if err := checkSameOrigin(c.r); err != nil {
@@ -200,7 +207,7 @@ func (c *call) serve() error {
 	}
 	if c.cfg.Guard != nil {
 		var err error
-		if c.caller, err = c.cfg.Guard.Admit(c.r, c.access(&p)); err != nil {
+		if c.caller, err = c.cfg.Guard.Admit(c.r, accessOf(c.r.Method, &p)); err != nil {
 			return err
 		}
 	}
@@ -212,11 +219,11 @@ func (c *call) serve() error {
 		c.w.Header()["Allow"] = []string{allow}
 		return schedule.Refuse(schedule.CodeMethod, "%.32q is not allowed here, only %s", c.r.Method, allow)
 	}
-	src, ok := c.lookup(p.namespace, p.name)
-	if !ok {
+	var ok bool
+	if c.src, c.letters, ok = c.lookup(p.namespace, p.name); !ok {
 		return schedule.Refuse(schedule.CodeNotFound, "there is no source %.64q in namespace %.64q", p.name, p.namespace)
 	}
-	c.src, c.key = src, p.key
+	c.key = p.key
 	if c.cfg.Guard == nil || c.caller.User != "" {
 		c.claim = c.bytes.Claim(p.namespace, p.name)
 	} else {
@@ -235,17 +242,17 @@ func (c *call) serve() error {
 
 // calls are what the methods do that a path allows, HEAD as GET.
 var calls = map[pathKind]map[string]func(*call) error{
-	pathSource:     {http.MethodGet: (*call).counts, http.MethodPost: (*call).receive},
-	pathSchedules:  {http.MethodGet: (*call).list, http.MethodPost: (*call).bulk, http.MethodDelete: (*call).cancelAll},
-	pathKey:        {http.MethodGet: (*call).get, http.MethodPut: (*call).put, http.MethodDelete: (*call).cancel},
-	pathResync:     {http.MethodPost: (*call).resync},
-	pathRun:        {http.MethodPost: (*call).run},
-	pathHistory:    {http.MethodGet: (*call).history},
-	pathEvents:     {http.MethodGet: (*call).events},
-	pathLetters:    {http.MethodGet: (*call).letters, http.MethodDelete: (*call).discardAll},
-	pathLetter:     {http.MethodGet: (*call).letter, http.MethodDelete: (*call).discard},
-	pathRedriveAll: {http.MethodGet: (*call).letter, http.MethodDelete: (*call).discard, http.MethodPost: (*call).redriveAll},
-	pathRedrive:    {http.MethodPost: (*call).redrive},
+	pathSource:     {http.MethodGet: getCounts, http.MethodPost: receiveEvents},
+	pathSchedules:  {http.MethodGet: listKeys, http.MethodPost: scheduleAll, http.MethodDelete: cancelAll},
+	pathKey:        {http.MethodGet: getKey, http.MethodPut: putKey, http.MethodDelete: cancelKey},
+	pathResync:     {http.MethodPost: resync},
+	pathRun:        {http.MethodPost: runKey},
+	pathHistory:    {http.MethodGet: keyHistory},
+	pathEvents:     {http.MethodGet: followEvents},
+	pathLetters:    {http.MethodGet: listLetters, http.MethodDelete: discardLetters},
+	pathLetter:     {http.MethodGet: getLetter, http.MethodDelete: discardLetter},
+	pathRedriveAll: {http.MethodGet: getLetter, http.MethodDelete: discardLetter, http.MethodPost: redriveLetters},
+	pathRedrive:    {http.MethodPost: redriveLetter},
 }
 
 // route finds the call that the method asks of a path, nil when it is none,

@@ -48,8 +48,8 @@ func (r *recorder) Write(b []byte) (int, error)     { r.bytes += len(b); return 
 
 func bench(b *testing.B, method, target, body string, status int) {
 	e := newEdge(b)
-	e.lookup = func(string, string) (source, bool) {
-		return &still{fake: e.fake, entry: schedule.Entry{Revision: 184467, ScheduledAt: now, DueAt: now.Add(300e9)}}, true
+	e.lookup = func(string, string) (source, letters, bool) {
+		return &still{fake: e.fake, entry: schedule.Entry{Revision: 184467, ScheduledAt: now, DueAt: now.Add(300e9)}}, nil, true
 	}
 	r := httptest.NewRequest(method, target, nil)
 	r.Header.Set("Content-Type", "application/json")

@@ -12,8 +12,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// put is PUT {address}/schedules/{key}.
-func (c *call) put() error {
+// putKey is PUT {address}/schedules/{key}.
+func putKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *call) put() error {
 		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
-	c.turn.Done()
+	c.turn.Release()
 	if err = c.audited(auditSchedule, c.key, err, string(s.Result)); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *call) put() error {
 	defer buf.free()
 	_ = c.compute(c.encoding, viewBytes(&s.View)) // what was done is answered, with a turn or without
 	buf.b = append(appendScheduled(buf.b, &s, 0), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	c.tag(s.View.Revision)
 	c.send(statusOfResult(s.Result), typeJSON, buf.b)
 	return nil
@@ -64,9 +64,9 @@ func statusOfResult(r schedule.Result) int {
 	return http.StatusOK
 }
 
-// get is GET {address}/schedules/{key}. It is never answered with 304: the
+// getKey is GET {address}/schedules/{key}. It is never answered with 304: the
 // state and the counter change under one revision.
-func (c *call) get() error {
+func getKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (c *call) get() error {
 		return err
 	}
 	buf.b = append(appendView(buf.b, &v), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	v = schedule.View{Entry: &schedule.Entry{Revision: v.Revision}} // the event is not held while a slow caller reads
 	c.keep(buf.b)
 	c.tag(v.Revision)
@@ -94,8 +94,8 @@ func (c *call) get() error {
 	return nil
 }
 
-// cancel is DELETE {address}/schedules/{key}.
-func (c *call) cancel() error {
+// cancelKey is DELETE {address}/schedules/{key}.
+func cancelKey(c *call) error {
 	var cond schedule.Conditions
 	var err error
 	if cond.IfUID, err = cancelUID(c.r.URL.RawQuery); err != nil {
@@ -116,8 +116,8 @@ func (c *call) cancel() error {
 	return nil
 }
 
-// bulk is POST {address}/schedules.
-func (c *call) bulk() error {
+// scheduleAll is POST {address}/schedules.
+func scheduleAll(c *call) error {
 	if err := c.noModifiers(); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c *call) bulk() error {
 			return err
 		}
 	}
-	c.turn.Done()
+	c.turn.Release()
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := slices.Grow(buf.b, min(600*len(batch.outcomes), streamBytes+2<<10))
@@ -165,7 +165,7 @@ func (c *call) bulk() error {
 				c.audit(auditBulk, o.key, string(s.Result))
 				_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
 				b = appendScheduled(b, s, statusOfResult(s.Result))
-				c.turn.Done()
+				c.turn.Release()
 				b = c.stream(b)
 				continue
 			}
@@ -201,13 +201,13 @@ func (c *call) mayTake(most time.Duration) {
 }
 
 // cancelAll is DELETE {address}/schedules.
-func (c *call) cancelAll() error {
-	return c.deleteAll(auditCancelAll, "cancel every key", c.src.CancelAll)
+func cancelAll(c *call) error {
+	return deleteAll(c, auditCancelAll, "cancel every key", c.src.CancelAll)
 }
 
 // deleteAll removes what the call's prefix selects. purpose says what a call without a selection
 // would do.
-func (c *call) deleteAll(verb, purpose string, remove func(ctx context.Context, prefix string) (int, error)) error {
+func deleteAll(c *call, verb, purpose string, remove func(ctx context.Context, prefix string) (int, error)) error {
 	prefix, err := selection(c.r.URL.RawQuery, purpose)
 	if err != nil {
 		return err
@@ -226,8 +226,8 @@ func (c *call) deleteAll(verb, purpose string, remove func(ctx context.Context, 
 	return nil
 }
 
-// counts is GET {address}.
-func (c *call) counts() error {
+// getCounts is GET {address}.
+func getCounts(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -259,8 +259,8 @@ func (c *call) counts() error {
 	return nil
 }
 
-// receive is POST {address}: CloudEvents in. The query is the sender's own.
-func (c *call) receive() error {
+// receiveEvents is POST {address}: CloudEvents in. The query is the sender's own.
+func receiveEvents(c *call) error {
 	if err := identity(c.r.Header); err != nil {
 		return err
 	}

@@ -1,9 +1,9 @@
 package api
 
 import (
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // maxItems bounds a bulk call.
@@ -98,7 +98,7 @@ func (d *decoder) items(b *batch, parent, state string) (given bool, err error) 
 	}
 	whole := d.fault // of the body; each item begins without
 	for passed := int64(0); d.dec.PeekKind() != ']'; {
-		if at := d.dec.InputOffset(); at-passed >= turns.LongBytes {
+		if at := d.dec.InputOffset(); at-passed >= budget.LongBytes {
 			if passed = at; d.pass != nil {
 				if err := d.pass(); err != nil {
 					return false, err

@@ -29,8 +29,8 @@ var typeEvents = []string{"text/event-stream"}
 // EndEvents ends all streams of events, which would hold up the end of a server.
 func (h *Handler) EndEvents() { h.end.Do(func() { close(h.ending) }) }
 
-// events is GET {address}/events.
-func (c *call) events() error {
+// followEvents is GET {address}/events.
+func followEvents(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *call) events() error {
 	if !of.TryGrow(1) || !from.TryGrow(1) {
 		return schedule.Refuse(schedule.CodeUnavailable, "too many callers follow the events of %s, or events of any source from %s", settings.Path(), Peer(c.r))
 	}
-	after, resume := c.lastEvent()
+	after, resume := lastEvent(c.r.Header)
 	f, whole, err := c.src.Follow(after, resume)
 	if err != nil {
 		return err
@@ -55,13 +55,13 @@ func (c *call) events() error {
 	if resume && !whole {
 		first = ": some events since the last one are not known any more\n\n"
 	}
-	c.follow(f, []byte(first))
+	writeEvents(c, f, []byte(first))
 	return nil
 }
 
 // lastEvent reads Last-Event-ID: the number of the event, 0 if it is no number. No event has 0.
-func (c *call) lastEvent() (after uint64, given bool) {
-	id := c.r.Header.Get("Last-Event-Id")
+func lastEvent(h http.Header) (after uint64, given bool) {
+	id := h.Get("Last-Event-Id")
 	n, err := strconv.ParseUint(id, 36, 64)
 	if err != nil {
 		n = 0
@@ -71,8 +71,8 @@ func (c *call) lastEvent() (after uint64, given bool) {
 
 func eventID(n uint64) string { return strconv.FormatUint(n, 36) }
 
-// follow writes events until the caller goes, or is too slow, or the stream ends.
-func (c *call) follow(f *recent.Follower, b []byte) {
+// writeEvents writes events until the caller goes, or is too slow, or the stream ends.
+func writeEvents(c *call, f *recent.Follower, b []byte) {
 	out := http.NewResponseController(c.w)
 	_ = out.SetReadDeadline(time.Time{}) // the request's context ends with the caller
 	end, beat := time.NewTimer(eventsTime), time.NewTicker(heartbeat)
@@ -92,7 +92,7 @@ func (c *call) follow(f *recent.Follower, b []byte) {
 			return
 		}
 		for i := range found {
-			b = c.appendLive(b, &found[i])
+			b = appendLive(b, &found[i])
 		}
 		select {
 		case <-c.ending:
@@ -119,7 +119,7 @@ func (c *call) follow(f *recent.Follower, b []byte) {
 }
 
 // appendLive writes an event of a stream.
-func (c *call) appendLive(b []byte, e *recent.Event) []byte {
+func appendLive(b []byte, e *recent.Event) []byte {
 	b = append(b, "id: "...)
 	b = append(b, eventID(e.Seq)...)
 	b = append(b, "\nevent: "...)

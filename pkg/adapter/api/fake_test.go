@@ -46,7 +46,7 @@ func newFake() *fake {
 	return &fake{
 		letters: map[string]*schedule.Entry{}, feeds: recent.NewFeeds(),
 		entries: map[string]*schedule.Entry{}, inFlight: map[string]bool{}, revision: 100,
-		settings: &schedule.Spec{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
+		settings: &schedule.Spec{Policy: schedule.Replace, Delay: time.Minute, Limits: schedule.Limits{MaxPending: 2000}},
 	}
 }
 
@@ -182,12 +182,15 @@ func (f *fake) Follow(after uint64, resume bool) (*recent.Follower, bool, error)
 	return w, whole, nil
 }
 
-func (f *fake) Letter(key string) (queue.Letter, bool, error) {
+// fakeLetters are the dead letters of a fake.
+type fakeLetters struct{ *fake }
+
+func (f fakeLetters) Get(key string) (queue.Letter, bool, error) {
 	e := f.letters[key]
 	return queue.Letter{Key: key, Entry: e}, e != nil, f.fail
 }
 
-func (f *fake) Letters(prefix, token string, limit int) (all []queue.Letter, next string, _ error) {
+func (f fakeLetters) List(prefix, token string, limit int) (all []queue.Letter, next string, _ error) {
 	for _, key := range slices.Sorted(maps.Keys(f.letters)) {
 		switch {
 		case !strings.HasPrefix(key, prefix) || key <= token:
@@ -200,12 +203,12 @@ func (f *fake) Letters(prefix, token string, limit int) (all []queue.Letter, nex
 	return all, "", f.fail
 }
 
-func (f *fake) DiscardLetter(key string) error {
+func (f fakeLetters) Discard(key string) error {
 	delete(f.letters, key)
 	return f.fail
 }
 
-func (f *fake) DiscardLetters(_ context.Context, prefix string) (n int, _ error) {
+func (f fakeLetters) DiscardAll(_ context.Context, prefix string) (n int, _ error) {
 	for key := range f.letters {
 		if strings.HasPrefix(key, prefix) {
 			delete(f.letters, key)
@@ -215,7 +218,7 @@ func (f *fake) DiscardLetters(_ context.Context, prefix string) (n int, _ error)
 	return n, f.fail
 }
 
-func (f *fake) RedriveLetter(key string, replace bool, _ queue.ClaimMemory) (bool, error) {
+func (f fakeLetters) Redrive(key string, replace bool, _ queue.ClaimMemory) (bool, error) {
 	e := f.letters[key]
 	if e != nil && f.entries[key] != nil && !replace {
 		return false, schedule.Refuse(schedule.CodeExists, "newer")
@@ -224,11 +227,11 @@ func (f *fake) RedriveLetter(key string, replace bool, _ queue.ClaimMemory) (boo
 	return e != nil, f.fail
 }
 
-func (f *fake) RedriveLetters(ctx context.Context, prefix string, replace bool, _ queue.ClaimMemory) (redriven, skipped int, err error) {
+func (f fakeLetters) RedriveAll(ctx context.Context, prefix string, replace bool, _ queue.ClaimMemory) (redriven, skipped int, err error) {
 	if !replace {
 		skipped = 1
 	}
-	redriven, err = f.DiscardLetters(ctx, prefix)
+	redriven, err = f.DiscardAll(ctx, prefix)
 	return redriven, skipped, err
 }
 
@@ -274,8 +277,11 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 		c(&cfg)
 	}
 	e.Handler = newHandler(cfg)
-	e.lookup = func(namespace, name string) (source, bool) {
-		return e.fake, namespace == "default" && name == "demo"
+	e.lookup = func(namespace, name string) (source, letters, bool) {
+		if namespace != "default" || name != "demo" {
+			return nil, nil, false
+		}
+		return e.fake, fakeLetters{e.fake}, true
 	}
 	e.ingest = func(_ context.Context, _ ingest.Source, _ http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
 		if judge != nil {

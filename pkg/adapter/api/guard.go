@@ -6,8 +6,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 )
 
-// access is what the request asks for.
-func (c *call) access(p *path) access.Request {
+// accessOf is what the request asks for.
+func accessOf(method string, p *path) access.Request {
 	a := access.Request{Namespace: p.namespace, Name: p.name}
 	switch p.kind {
 	case pathUnknown, pathOpenAPI:
@@ -17,7 +17,7 @@ func (c *call) access(p *path) access.Request {
 	default:
 		a.Verb = access.VerbGet
 	}
-	switch c.r.Method {
+	switch method {
 	case http.MethodPut:
 		a.Verb = access.VerbCreate
 	case http.MethodDelete:

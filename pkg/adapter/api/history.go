@@ -11,8 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// history is GET {address}/schedules/{key}/history.
-func (c *call) history() error {
+// keyHistory is GET {address}/schedules/{key}/history.
+func keyHistory(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}

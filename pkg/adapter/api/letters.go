@@ -9,14 +9,14 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// letters is GET {address}/deadletters.
-func (c *call) letters() error {
+// listLetters is GET {address}/deadletters.
+func listLetters(c *call) error {
 	o, err := pageOptions(c.r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
 	return page(c, o, func(o queue.ListOptions) ([]queue.Letter, string, error) {
-		return c.src.Letters(o.Prefix, o.Continue, o.Limit)
+		return c.letters.List(o.Prefix, o.Continue, o.Limit)
 	}, letterBytes, appendLetter)
 }
 
@@ -47,15 +47,15 @@ func appendLetter(b []byte, l *queue.Letter) []byte {
 	return append(appendEvent(b, event), '}')
 }
 
-// letter is GET {address}/deadletters/{key}.
-func (c *call) letter() error {
+// getLetter is GET {address}/deadletters/{key}.
+func getLetter(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
 	if err := c.grow(entryBytes); err != nil {
 		return err
 	}
-	l, ok, err := c.src.Letter(c.key)
+	l, ok, err := c.letters.Get(c.key)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *call) letter() error {
 		return err
 	}
 	buf.b = append(appendLetter(buf.b, &l), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	l = queue.Letter{} // as in get
 	c.keep(buf.b)
 	c.send(http.StatusOK, typeJSON, buf.b)
@@ -79,25 +79,25 @@ func noLetter(key string) error {
 	return schedule.Refuse(schedule.CodeNotFound, "no dead letter of key %q is kept", key)
 }
 
-// discard is DELETE {address}/deadletters/{key}.
-func (c *call) discard() error {
+// discardLetter is DELETE {address}/deadletters/{key}.
+func discardLetter(c *call) error {
 	if err := c.noModifiers(); err != nil {
 		return err
 	}
-	if err := c.audited(auditDiscard, c.key, c.src.DiscardLetter(c.key), "discarded"); err != nil {
+	if err := c.audited(auditDiscard, c.key, c.letters.Discard(c.key), "discarded"); err != nil {
 		return err
 	}
 	c.writeHeader(http.StatusNoContent)
 	return nil
 }
 
-// discardAll is DELETE {address}/deadletters.
-func (c *call) discardAll() error {
-	return c.deleteAll(auditDiscard, "discard every dead letter", c.src.DiscardLetters)
+// discardLetters is DELETE {address}/deadletters.
+func discardLetters(c *call) error {
+	return deleteAll(c, auditDiscard, "discard every dead letter", c.letters.DiscardAll)
 }
 
-// redrive is POST {address}/deadletters/{key}/redrive.
-func (c *call) redrive() error {
+// redriveLetter is POST {address}/deadletters/{key}/redrive.
+func redriveLetter(c *call) error {
 	replaces := parameter{name: "replace"}
 	if err := parseQuery(c.r.URL.RawQuery, &replaces); err != nil {
 		return err
@@ -109,23 +109,23 @@ func (c *call) redrive() error {
 	if err := c.emptyBody(); err != nil {
 		return err
 	}
-	there, err := c.src.RedriveLetter(c.key, replace, c.grow)
+	there, err := c.letters.Redrive(c.key, replace, c.grow)
 	if err == nil && !there {
 		err = noLetter(c.key)
 	}
 	if err = c.audited(auditRedrive, c.key, err, "redriven"); err != nil {
 		return err
 	}
-	c.sendRedriven(1, 0)
+	sendRedriven(c, 1, 0)
 	return nil
 }
 
-func (c *call) sendRedriven(redriven, skipped int) {
+func sendRedriven(c *call, redriven, skipped int) {
 	c.send(http.StatusOK, typeJSON, fmt.Appendf(nil, "{\"redriven\":%d,\"skipped\":%d}\n", redriven, skipped))
 }
 
-// redriveAll is POST {address}/deadletters/redrive.
-func (c *call) redriveAll() error {
+// redriveLetters is POST {address}/deadletters/redrive.
+func redriveLetters(c *call) error {
 	replaces := parameter{name: "replace"}
 	prefix, err := selection(c.r.URL.RawQuery, "redrive every dead letter", &replaces)
 	if err != nil {
@@ -139,10 +139,10 @@ func (c *call) redriveAll() error {
 		return err
 	}
 	c.mayTake(cancelTime)
-	n, skipped, err := c.src.RedriveLetters(c.r.Context(), prefix, replace, c.grow)
+	n, skipped, err := c.letters.RedriveAll(c.r.Context(), prefix, replace, c.grow)
 	if err = c.audited(auditRedrive, prefix, err, "redriven "+strconv.Itoa(n)); err != nil {
 		return err
 	}
-	c.sendRedriven(n, skipped)
+	sendRedriven(c, n, skipped)
 	return nil
 }

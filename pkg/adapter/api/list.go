@@ -26,8 +26,8 @@ const (
 	scansAtOnce = 4
 )
 
-// list is GET {address}/schedules.
-func (c *call) list() error {
+// listKeys is GET {address}/schedules.
+func listKeys(c *call) error {
 	o, err := listOptions(c.r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func page[T any](c *call, o queue.ListOptions, read func(queue.ListOptions) ([]T
 			b = write(b, &items[i])
 			items[i] = none
 		}
-		c.turn.Done()
+		c.turn.Release()
 		o.Continue = next
 		c.claim.Shrink(chunkBytes)
 		if next == "" {

@@ -12,9 +12,9 @@ import (
 //go:embed openapi.json
 var openAPIDocument []byte
 
-// openAPI is GET /openapi.json, which needs no token: it holds no secrets, and
+// getOpenAPI is GET /openapi.json, which needs no token: it holds no secrets, and
 // tools read it before they have one.
-func (c *call) openAPI() error {
+func getOpenAPI(c *call) error {
 	switch c.r.Method {
 	case http.MethodGet, http.MethodHead:
 		c.send(http.StatusOK, typeJSON, openAPIDocument)

@@ -20,7 +20,7 @@ var resyncFields = names{resyncOver: "over", resyncPrefix: "prefix"}
 const resyncTime = 10 * time.Minute
 
 // resync is POST {address}/resync.
-func (c *call) resync() error {
+func resync(c *call) error {
 	if err := c.noModifiers(); err != nil {
 		return err
 	}

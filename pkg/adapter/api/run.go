@@ -23,8 +23,8 @@ func (c *call) emptyBody() error {
 	return nil
 }
 
-// run is POST {address}/schedules/{key}/run.
-func (c *call) run() error {
+// runKey is POST {address}/schedules/{key}/run.
+func runKey(c *call) error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *call) run() error {
 	defer buf.free()
 	_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
 	buf.b = append(appendView(buf.b, &s.View), '\n')
-	c.turn.Done()
+	c.turn.Release()
 	c.tag(s.View.Revision)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil

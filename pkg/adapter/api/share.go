@@ -8,7 +8,6 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // What the edge holds at most, with the default limits. A source, or a caller
@@ -70,15 +69,15 @@ func (c *call) enter() error {
 
 // leave gives back what the request holds.
 func (c *call) leave() {
-	c.turn.Done()
+	c.turn.Release()
 	c.claim.Release()
 	c.share.Release()
 }
 
 // compute takes a turn to decode or encode n bytes, if they are many. The turn ends
 // with c.turn.Done, before the caller waits for the network.
-func (c *call) compute(all *turns.Turns, n int) (err error) {
-	if n < turns.LongBytes {
+func (c *call) compute(all *budget.Budget, n int) (err error) {
+	if n < budget.LongBytes {
 		return nil
 	}
 	settings := c.src.Spec()

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // trickle is a body of which nothing more comes after the first bytes, until
@@ -190,7 +190,7 @@ func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
 			e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
 			e.put(t, "k", `{"event":{"data":"`+strings.Repeat("x", 255<<10)+`"}}`)
 			l := &large{fake: e.fake, gate: make(chan struct{})}
-			e.lookup = func(string, string) (source, bool) { return l, true }
+			e.lookup = func(string, string) (source, letters, bool) { return l, nil, true }
 			var all []<-chan *httptest.ResponseRecorder
 			for i := range 120 {
 				all = append(all, e.start("GET", base+target, fmt.Sprintf("10.0.0.%d", i), 0, http.NoBody))
@@ -246,7 +246,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t)
-		var held []turns.Turn
+		var held []*budget.Claim
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
 			turn, err := e.writing.Take(t.Context(), "other", "source")
 			if err != nil {
@@ -254,13 +254,13 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 			}
 			held = append(held, turn)
 		}
-		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", turns.LongBytes) + `"}}`
+		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", budget.LongBytes) + `"}}`
 		put := strings.Replace(item, `"key":"%s",`, "", 1)
 		bulk := `{"items":[` + fmt.Sprintf(item, "a") + `,` + fmt.Sprintf(item, "b") + `]}`
 		for _, long := range []struct{ method, target, body string }{{"PUT", base + "/schedules/k", put}, {"POST", base + "/schedules", bulk}} {
 			start := time.Now()
 			w := e.do(long.method, long.target, long.body)
-			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "processor") || time.Since(start) != turns.Wait {
+			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "processor") || time.Since(start) != budget.TurnWait {
 				t.Errorf("%s while others compute: %d %s after %s", long.method, w.Code, w.Body, time.Since(start))
 			}
 		}
@@ -268,7 +268,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 			t.Errorf("a short body: %d %s", w.Code, w.Body)
 		}
 		for i := range held {
-			held[i].Done()
+			held[i].Release()
 		}
 		if w := e.do("POST", base+"/schedules", bulk); w.Code != http.StatusOK {
 			t.Errorf("a long body afterwards: %d %s", w.Code, w.Body)
@@ -298,17 +298,17 @@ func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
-		e.lookup = func(namespace, _ string) (source, bool) {
+		e.lookup = func(namespace, _ string) (source, letters, bool) {
 			if namespace == "greedy" {
-				return &claiming{e.fake, 4 << 20}, true
+				return &claiming{e.fake, 4 << 20}, nil, true
 			}
-			return e.fake, true
+			return e.fake, nil, true
 		}
 		rest := e.bytes.Claim("greedy", "other")
 		if !rest.TryGrow(e.bytes.Total()/2 - 4<<20) {
 			t.Fatal("the share of a namespace is smaller")
 		}
-		body := `{"event":{"data":"` + strings.Repeat("x", turns.LongBytes) + `"}}`
+		body := `{"event":{"data":"` + strings.Repeat("x", budget.LongBytes) + `"}}`
 		var waiting []<-chan *httptest.ResponseRecorder
 		for i := range max(1, runtime.GOMAXPROCS(0)/2) {
 			waiting = append(waiting, e.start("PUT", fmt.Sprintf("/greedy/s/schedules/k%d", i), "10.0.0.1", int64(len(body)), strings.NewReader(body)))
@@ -329,7 +329,7 @@ func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		turn.Done()
+		turn.Release()
 		if e.bytes.Used() != 0 {
 			t.Errorf("%d bytes are held at the end", e.bytes.Used())
 		}

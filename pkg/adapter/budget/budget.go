@@ -1,31 +1,33 @@
 package budget
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
-// ErrFull is the error of a claim that cannot wait: too many claims wait, or it
-// needs more than the total.
+// ErrFull is the error of a claim that does not get its share: it waited for as long
+// as the budget allows, or cannot wait, because too many claims do, or because it needs
+// more than the total.
 var ErrFull = errors.New("budget: too many claims wait")
 
-// maxWaiting bounds the claims that wait, because each is tried whenever bytes are
+// maxWaiting bounds the claims for bytes that wait, because each is tried whenever bytes are
 // given back.
 const maxWaiting = 1024
 
-// Budget is a number of bytes. It is safe for concurrent use.
+// Budget is a number of bytes, or of turns. It is safe for concurrent use.
 type Budget struct {
 	total int64
-	freed func()
+	share int64         // of one namespace; 0: thresholds that move
+	wait  time.Duration // the longest; 0: as long as the context
 
 	mu         sync.Mutex
 	used       int64
 	namespaces map[string]*namespace
-	waiting    list.List // of *waiter
-	missed     bool      // a TryGrow was refused since bytes were given back
-	poorest    int64     // the least that a namespace held whose TryGrow was refused since then
+	waiting    waiters
+	missed     bool  // a TryGrow was refused since bytes were given back
+	poorest    int64 // the least that a namespace held whose TryGrow was refused since then
 	// One empty namespace and source are kept for reuse: most budgets have one
 	// source that claims again and again.
 	spareNamespace *namespace
@@ -44,7 +46,7 @@ type source struct {
 	first, last *Claim // by age
 }
 
-// Claim is the bytes that one request or delivery of a source holds. It is for one
+// Claim is the bytes, or turns, that one request or delivery of a source holds. It is for one
 // goroutine at a time, and must not be copied once it holds bytes.
 type Claim struct {
 	budget          *Budget
@@ -55,16 +57,9 @@ type Claim struct {
 	older, younger *Claim
 }
 
-type waiter struct {
-	claim *Claim
-	n     int64
-	done  chan struct{} // closed when it was granted
-}
-
-// New returns a budget. After a TryGrow was refused, freed is called once when bytes
-// were given back, with no lock held. nil: no call.
-func New(total int64, freed func()) *Budget {
-	return &Budget{total: total, freed: freed, namespaces: map[string]*namespace{}}
+// New returns a budget of bytes.
+func New(total int64) *Budget {
+	return &Budget{total: total, namespaces: map[string]*namespace{}}
 }
 
 // Total is the size of the budget.
@@ -136,27 +131,34 @@ func (c *Claim) Grow(ctx context.Context, n int64) error {
 		b.mu.Unlock()
 		return nil
 	}
-	if n > b.total || b.waiting.Len() >= maxWaiting {
+	if n > b.total || b.share == 0 && b.waiting.n >= maxWaiting {
 		b.mu.Unlock()
 		return ErrFull
 	}
 	w := &waiter{c, n, make(chan struct{})}
-	place := b.waiting.PushBack(w)
+	b.waiting.push(w, c.namespace, c.name)
 	b.mu.Unlock()
+	var late <-chan time.Time
+	if b.wait > 0 {
+		timer := time.NewTimer(b.wait)
+		defer timer.Stop()
+		late = timer.C
+	}
+	var err error
 	select {
 	case <-w.done:
 		return nil
 	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-late:
+		err = ErrFull
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-w.done: // in the same moment
+	if !b.waiting.remove(w, c.namespace, c.name) { // granted in the same moment
 		return nil
-	default:
 	}
-	b.waiting.Remove(place)
-	return ctx.Err()
+	return err
 }
 
 // Shrink gives n back.
@@ -166,17 +168,17 @@ func (c *Claim) Shrink(n int64) {
 	}
 	b := c.budget
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.giveBack(c, n)
-	notify := b.missed && b.freed != nil
 	b.missed = false
-	b.mu.Unlock()
-	if notify {
-		b.freed()
-	}
 }
 
-// Release gives everything back. The claim may grow again.
-func (c *Claim) Release() { c.Shrink(c.held) }
+// Release gives everything back. The claim may grow again. A nil claim holds nothing.
+func (c *Claim) Release() {
+	if c != nil {
+		c.Shrink(c.held)
+	}
+}
 
 // Allows reports that the namespace may take n now. If not, no TryGrow of it by as much
 // succeeds.
@@ -190,8 +192,11 @@ func (b *Budget) Allows(namespace string, n int64) bool {
 // not take n. The caller holds the lock.
 func (b *Budget) left(ns *namespace, n int64) int64 {
 	free := b.total - b.used - n // after
-	if ns == nil || free < 0 {
+	switch {
+	case ns == nil || free < 0:
 		return free
+	case b.share > 0:
+		return b.share - ns.held - n
 	}
 	return free - ns.held - n
 }
@@ -207,7 +212,7 @@ func (b *Budget) grant(c *Claim, n int64) bool {
 	var src *source
 	if ns != nil {
 		src = ns.sources[c.name]
-		if src != nil && 2*(src.held+n) > left && (c.held == 0 || src.first != c) {
+		if src != nil && b.share == 0 && 2*(src.held+n) > left && (c.held == 0 || src.first != c) {
 			return false
 		}
 	}
@@ -259,13 +264,13 @@ func (b *Budget) giveBack(c *Claim, n int64) {
 			b.spareNamespace = ns
 		}
 	}
-	for e := b.waiting.Front(); e != nil; {
-		next, w := e.Next(), e.Value.(*waiter)
-		if b.grant(w.claim, w.n) {
-			b.waiting.Remove(e)
-			close(w.done)
+	may := func(namespace string) bool { return b.left(b.namespaces[namespace], 1) >= 0 }
+	for b.waiting.n > 0 && b.used < b.total {
+		w := b.waiting.pop(may, func(w *waiter) bool { return b.grant(w.claim, w.n) })
+		if w == nil {
+			return
 		}
-		e = next
+		close(w.done)
 	}
 }
 

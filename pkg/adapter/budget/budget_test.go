@@ -34,7 +34,7 @@ func fill(b *Budget, sources [][2]string, step, most int64) []int64 {
 // A source gets at most a quarter of the budget, however many claims it has, so that other sources find memory.
 func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
 	t.Parallel()
-	b := New(128*mib, nil)
+	b := New(128 * mib)
 	if got := fill(b, [][2]string{{"a", "x"}}, mib/16, mib/16)[0]; got > 32*mib || got < 31*mib {
 		t.Errorf("one source holds %d of %d", got, b.Total())
 	}
@@ -43,7 +43,7 @@ func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
 // A namespace gets at most half of the budget, so that another namespace has memory for its largest body.
 func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	t.Parallel()
-	b := New(128*mib, nil)
+	b := New(128 * mib)
 	var sources [][2]string
 	for i := range 50 {
 		sources = append(sources, [2]string{"a", strconv.Itoa(i)})
@@ -61,7 +61,7 @@ func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 // Greedy sources of one namespace get similar shares, and leave memory for namespaces that come later.
 func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	t.Parallel()
-	b := New(128*mib, nil)
+	b := New(128 * mib)
 	sources := [][2]string{{"alone", "x"}}
 	for i := range 10 {
 		sources = append(sources, [2]string{"many", strconv.Itoa(i)})
@@ -90,7 +90,7 @@ func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 // The oldest claim can always grow to its full size, so that claims which grow side by side do not deadlock.
 func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 	t.Parallel()
-	b := New(128*mib, nil)
+	b := New(128 * mib)
 	claims := make([]Claim, 20)
 	for i := range claims {
 		claims[i] = b.Claim("a", "x")
@@ -118,7 +118,7 @@ func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(128*mib, nil)
+		b := New(128 * mib)
 		holder := b.Claim("a", "x")
 		holder.TryGrow(30 * mib)
 		large := b.Claim("a", "x")
@@ -146,7 +146,7 @@ func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(mib, nil)
+		b := New(mib)
 		holder := b.Claim("a", "x")
 		holder.TryGrow(mib)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -156,17 +156,18 @@ func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 			t.Errorf("%v, holds %d", err, late.Held())
 		}
 		holder.Release()
-		if b.waiting.Len() != 0 || b.Used() != 0 {
-			t.Errorf("%d wait, %d are held", b.waiting.Len(), b.Used())
+		if b.waiting.n != 0 || b.Used() != 0 {
+			t.Errorf("%d wait, %d are held", b.waiting.n, b.Used())
 		}
 	})
 }
 
-// At most maxWaiting claims wait. One more, and a claim for more than the whole budget, gets ErrFull at once.
+// At most maxWaiting claims for bytes wait. One more, and a claim for more than the whole budget, gets ErrFull at
+// once. Any number waits for a turn.
 func TestWaitingClaims_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := New(mib, nil)
+		b := New(mib)
 		holder := b.Claim("a", "x")
 		holder.TryGrow(mib)
 		if err := holder.Grow(t.Context(), mib+1); !errors.Is(err, ErrFull) {
@@ -192,29 +193,23 @@ func TestWaitingClaims_AreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		all := NewTurns(1, 1, 0)
+		turn, _ := all.Take(t.Context(), "a", "x")
+		for range maxWaiting + 1 {
+			go func() {
+				c, err := all.Take(t.Context(), "b", "x")
+				c.Release()
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		turn.Release()
+		for range maxWaiting + 1 {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
-}
-
-// After a refusal freed is called once when memory is released. Without a refusal it is not called.
-func TestFreed_IsCalledAfterARefusal(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	b := New(mib, func() { calls++ })
-	one, two := b.Claim("a", "x"), b.Claim("b", "x")
-	one.TryGrow(mib)
-	one.Release()
-	if calls != 0 {
-		t.Errorf("told %d times without a refusal", calls)
-	}
-	one.TryGrow(mib)
-	if two.TryGrow(mib) {
-		t.Fatal("granted twice")
-	}
-	one.Shrink(mib / 2)
-	one.Release()
-	if calls != 1 {
-		t.Errorf("told %d times after one refusal", calls)
-	}
 }
 
 // Random claims never exceed the total or the share of a namespace, and the sums of each level equal the claims.
@@ -225,7 +220,7 @@ func TestRandomClaims_KeepTheSums(t *testing.T) {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
-	b := New(64*mib, nil)
+	b := New(64 * mib)
 	claims := make([]Claim, 200)
 	for i := range claims {
 		claims[i] = b.Claim(fmt.Sprint(random.IntN(5)), fmt.Sprint(random.IntN(4)))
@@ -278,7 +273,7 @@ func TestRandomClaims_KeepTheSums(t *testing.T) {
 }
 
 func BenchmarkGrowAndRelease(b *testing.B) {
-	budget := New(128*mib, nil)
+	budget := New(128 * mib)
 	other := budget.Claim("ns", "src")
 	other.TryGrow(1)
 	b.ReportAllocs()
@@ -293,7 +288,7 @@ func BenchmarkGrowAndRelease(b *testing.B) {
 // that the first namespaces kept all, and a newcomer found nothing for ever.
 func TestRenew_GivesWayToWhoHoldsLess(t *testing.T) {
 	t.Parallel()
-	b := New(8, nil)
+	b := New(8)
 	var claims []*Claim
 	for i, name := range []string{"a", "a", "a", "b", "b", "c", "d", "e"} {
 		c := b.Claim(name, strconv.Itoa(i))

@@ -183,7 +183,7 @@ func (c *Cluster) Warn(src *schedule.Spec, reason, message string) {
 // reported, since every caller can send them.
 func (c *Cluster) EventsRefused(src *schedule.Spec, refusal error) {
 	var r *schedule.Error
-	if !errors.As(refusal, &r) || !src.EventsNeedToken && !c.configs.flags().IsOIDCAuthentication() {
+	if !errors.As(refusal, &r) || !src.Ingest.NeedsToken && !c.configs.flags().IsOIDCAuthentication() {
 		return
 	}
 	switch r.Code {

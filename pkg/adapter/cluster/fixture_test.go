@@ -134,7 +134,7 @@ type env struct {
 	running sync.WaitGroup
 }
 
-// inCluster runs a test in a bubble, with a env that holds these objects.
+// inCluster runs a test in a bubble, with an env that holds these objects.
 func inCluster(t *testing.T, test func(*env), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

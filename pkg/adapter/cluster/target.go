@@ -35,7 +35,7 @@ func accountOf(source string) string {
 //     to another service by now, which must not get the source's token.
 func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, limits *ceilings.Config) (*schedule.Spec, error) {
 	status := &o.Status
-	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
+	targets := schedule.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
 	if targets.Sink.URL == "" && before != nil && !isUnresolved(status, v1alpha1.ConditionSinkProvided) {
 		targets.Sink = before.Sink
 	}

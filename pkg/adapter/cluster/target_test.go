@@ -66,7 +66,7 @@ func TestDescribe_TakesTargetsFromTheStatus(t *testing.T) {
 	t.Parallel()
 	sink, dead := schedule.Target{URL: "http://sink.ops"}, schedule.Target{URL: "http://dead.ops"}
 	secret := schedule.Target{URL: "http://sink.ops", Audience: "sink"}
-	before := &schedule.Spec{Sink: schedule.Target{URL: "http://before", CACerts: "pem"}, DeadLetter: &schedule.Target{URL: "http://dead-before"}}
+	before := &schedule.Spec{Targets: schedule.Targets{Sink: schedule.Target{URL: "http://before", CACerts: "pem"}, DeadLetter: &schedule.Target{URL: "http://dead-before"}}}
 	for name, c := range map[string]struct {
 		changes    []change
 		before     *schedule.Spec

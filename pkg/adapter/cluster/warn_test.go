@@ -19,7 +19,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
-var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", Targets: schedule.Targets{ServiceAccount: "a-oidc"}}
 
 // A warning is an Event on the source.
 func TestWarn_IsAnEventOnTheSource(t *testing.T) {

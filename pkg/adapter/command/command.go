@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Main runs the adapter until it ends. replication has the functions of the replicated log, if this program has one.
@@ -37,11 +37,25 @@ func Main(version string, replication group.Settings) {
 			os.Exit(code)
 		}
 	}
-	turns.RaiseGOMAXPROCS()
+	raiseGOMAXPROCS()
 	boundGarbage()
 	if err := run(os.Args[1:], version, replication); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
+	}
+}
+
+// threads are so many for each processor.
+const threads = 4
+
+// raiseGOMAXPROCS gives Go's scheduler more threads than there are processors, unless the
+// environment sets GOMAXPROCS, and the threads short slices. The kernel takes a processor from
+// a long computation within about a millisecond when a short one is ready; Go's scheduler,
+// which knows of no kernel threads that wait, lets the long one run for 10 ms.
+func raiseGOMAXPROCS() {
+	shortenTimeSlices()
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(threads * runtime.GOMAXPROCS(0))
 	}
 }
 

@@ -36,7 +36,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Sender makes one attempt. It is called concurrently, returns soon after ctx
@@ -105,7 +104,7 @@ type Dispatcher struct {
 	slots, memory *budget.Budget
 	// ending lets [endings] deliveries end at a time. Without it a due delivery would
 	// wait for hundreds that time out in one moment.
-	ending *turns.Turns
+	ending *budget.Budget
 
 	mu         sync.Mutex
 	lanes      map[*queue.Source]*lane
@@ -153,8 +152,8 @@ func New(cfg Config) (*Dispatcher, error) {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
-	d.ending = turns.NewN(endings, turns.Wait)
-	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
+	d.ending = budget.NewTurns(endings, endings, budget.TurnWait)
+	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight)), budget.New(cfg.MaxBytes)
 	d.base, d.abort = context.WithCancelCause(context.Background())
 	d.warmUpsCtx, d.cancelWarmUps = context.WithCancel(d.base)
 	d.rest = newTimer(func() {
@@ -401,15 +400,15 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	started := time.Now()
 	ctx, cancel := context.WithCancelCause(l.ctx)
-	l.source.OnCallOff(delivery, func() { cancel(errCalledOff) })
+	delivery.OnCallOff(func() { cancel(errCalledOff) })
 	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
 	cancel(nil)
 	// Without a turn it goes on just the same: nothing waits for it then.
-	var turn turns.Turn
+	var turn *budget.Claim
 	if !d.cfg.FinishWaits {
 		turn, _ = d.ending.Take(l.ctx, delivery.Source.Namespace, delivery.Source.Name)
 	}
-	defer turn.Done()
+	defer turn.Release()
 	disposition, err := l.source.Finish(delivery, outcome)
 	if err != nil {
 		return nil

@@ -174,8 +174,8 @@ func (c *core) close() {
 func (c *core) source(uid string, change func(*schedule.Spec)) *queue.Source {
 	c.Helper()
 	settings := &schedule.Spec{
-		UID: uid, Namespace: "ns", Name: uid, Sink: schedule.Target{URL: "http://sink"}, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
+		UID: uid, Namespace: "ns", Name: uid, Targets: schedule.Targets{Sink: schedule.Target{URL: "http://sink"}}, Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000},
 	}
 	if change != nil {
 		change(settings)

@@ -182,7 +182,7 @@ func TestTenure_LeaseEndsDuringAHandOver(t *testing.T) {
 		if tenure.dispatch, err = dispatch.New(m.cfg.Deliver); err != nil {
 			t.Fatal(err)
 		}
-		s, err := tenure.queue.Set(&schedule.Spec{UID: "s", Namespace: "ns", Name: "s", Sink: schedule.Target{URL: "http://sink"}, MaxInFlight: 1, MaxPending: 1})
+		s, err := tenure.queue.Set(&schedule.Spec{UID: "s", Namespace: "ns", Name: "s", Targets: schedule.Targets{Sink: schedule.Target{URL: "http://sink"}}, Limits: schedule.Limits{MaxInFlight: 1, MaxPending: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,7 @@ const (
 )
 
 // newSlots are the slots of calls that are forwarded to one group.
-func newSlots() *budget.Budget { return budget.New(maxForwarded, nil) }
+func newSlots() *budget.Budget { return budget.New(maxForwarded) }
 
 // forwarder is the client that forwards calls.
 func forwarder(files *peerTLS) *http.Client {

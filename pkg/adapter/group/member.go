@@ -244,7 +244,7 @@ const (
 
 // peerPort are the connections of a port for other members.
 func peerPort(name string, cfg *Config) *listener.Connections {
-	return listener.New(listener.Config{Name: name, Limit: peerConnections, KeepBusy: true, Heads: budget.New(peerHeadBytes, nil), Log: cfg.Log})
+	return listener.New(listener.Config{Name: name, Limit: peerConnections, KeepBusy: true, Heads: budget.New(peerHeadBytes), Log: cfg.Log})
 }
 
 // listen answers at the port for other members. Calls are refused there until Serve.

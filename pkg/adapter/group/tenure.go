@@ -341,7 +341,7 @@ func (t *tenure) close() {
 func (t *tenure) set(s *schedule.Spec) error {
 	q, err := t.queue.Set(s)
 	if err == nil && t.watches != nil {
-		t.watches.Set(s, q)
+		t.watches.Set(s, &q.Marks)
 	}
 	return err
 }

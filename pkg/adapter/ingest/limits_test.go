@@ -29,7 +29,7 @@ func refusal(t *testing.T, r *Rules, h http.Header, body string) *schedule.Error
 func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	t.Parallel()
 	src := settings("", "")
-	src.IngestPolicies, src.IngestPolicy = []schedule.Policy{schedule.Earliest, schedule.Keep}, schedule.Replace
+	src.Ingest.Policies, src.Ingest.Policy = []schedule.Policy{schedule.Earliest, schedule.Keep}, schedule.Replace
 	r, err := Compile(src)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 	t.Parallel()
 	src := settings("", "")
-	src.IngestMaxDelay = 24 * time.Hour
+	src.Ingest.MaxDelay = 24 * time.Hour
 	r, err := Compile(src)
 	if err != nil {
 		t.Fatal(err)

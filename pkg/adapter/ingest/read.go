@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -61,16 +61,16 @@ func (r *Rules) read(ctx context.Context, h http.Header, body []byte, now time.T
 }
 
 // decoding shares half of the processors among the long messages.
-var decoding = sync.OnceValue(turns.New)
+var decoding = sync.OnceValue(budget.NewProcessors)
 
 // decode reads the events of a message, a long one in turn with the other sources.
 func (r *Rules) decode(ctx context.Context, h http.Header, body []byte) ([]*schedule.Event, error) {
-	if len(body) >= turns.LongBytes {
+	if len(body) >= budget.LongBytes {
 		turn, err := decoding().Take(ctx, r.src.Namespace, r.src.Name)
 		if err != nil {
 			return nil, busy("too many large bodies wait for a processor")
 		}
-		defer turn.Done()
+		defer turn.Release()
 	}
 	return cloudevent.Read(h, body)
 }
@@ -123,10 +123,10 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, cloudevent.Canonical(policy)); err != nil {
 			return err
 		}
-		if !slices.Contains(r.src.IngestPolicies, request.Policy) {
+		if !slices.Contains(r.src.Ingest.Policies, request.Policy) {
 			return &schedule.Error{
 				Code: schedule.CodeDenied, Field: cloudevent.PolicyAttribute,
-				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", cloudevent.PolicyAttribute, request.Policy, r.src.Path(), r.src.IngestPolicies),
+				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", cloudevent.PolicyAttribute, request.Policy, r.src.Path(), r.src.Ingest.Policies),
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 
 // within holds a delay to what events may ask for.
 func (r *Rules) within(e *schedule.Event, attribute string, delay time.Duration) error {
-	if most := r.src.IngestMaxDelay; delay > most {
+	if most := r.src.Ingest.MaxDelay; delay > most {
 		return schedule.Invalid(attribute, "%.64q is more than %s ahead, the spec.ingest.maxDelay of %s", e.Extensions[attribute], most, r.src.Path())
 	}
 	return nil

@@ -31,8 +31,7 @@ func event(pairs ...string) http.Header {
 // settings let events ask for everything.
 func settings(key, when string) *schedule.Spec {
 	return &schedule.Spec{
-		UID: "u", Namespace: "ns", Name: "name", IngestKey: key, IngestWhen: when, IngestMaxDelay: schedule.MaxDuration,
-		IngestPolicies: []schedule.Policy{schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail},
+		UID: "u", Namespace: "ns", Name: "name", Ingest: schedule.Ingest{Key: key, When: when, MaxDelay: schedule.MaxDuration, Policies: []schedule.Policy{schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail}},
 	}
 }
 

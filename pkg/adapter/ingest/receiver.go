@@ -120,7 +120,7 @@ func (r *Receiver) log() *slog.Logger {
 
 // sameExpressions reports whether the rules were compiled from these expressions.
 func (r *Rules) sameExpressions(src *schedule.Spec) bool {
-	return r.src.IngestKey == src.IngestKey && r.src.IngestWhen == src.IngestWhen
+	return r.src.Ingest.Key == src.Ingest.Key && r.src.Ingest.When == src.Ingest.When
 }
 
 // withSettings returns the same rules with the other settings of src.

@@ -50,7 +50,7 @@ func TestReceiver_TakesEventsByTheNewestRules(t *testing.T) {
 	var log strings.Builder
 	r := &Receiver{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	src := func(key string) *schedule.Spec {
-		return &schedule.Spec{UID: "u", Namespace: "ns", Name: "a", IngestKey: key}
+		return &schedule.Spec{UID: "u", Namespace: "ns", Name: "a", Ingest: schedule.Ingest{Key: key}}
 	}
 	for _, step := range []struct {
 		do   func()
@@ -80,11 +80,11 @@ func TestReceiver_TakesEventsByTheNewestRules(t *testing.T) {
 func TestReceiver_FollowsSettings(t *testing.T) {
 	t.Parallel()
 	r := &Receiver{}
-	src := &schedule.Spec{UID: "u", IngestWhen: "true"}
+	src := &schedule.Spec{UID: "u", Ingest: schedule.Ingest{When: "true"}}
 	r.Set(src)
 	before := r.find("u")
 	changed := *src
-	changed.IngestMaxDelay = 1
+	changed.Ingest.MaxDelay = 1
 	r.Set(&changed)
 	if now := r.find("u"); now.src != &changed || now.when != before.when {
 		t.Errorf("the settings are %+v, compiled again: %t", now.src, now.when != before.when)
@@ -112,7 +112,7 @@ func TestReceiver_ReportsRefusals(t *testing.T) {
 func TestReceiver_CountsEvents(t *testing.T) {
 	t.Parallel()
 	r := &Receiver{Log: slog.New(slog.DiscardHandler)}
-	src := &schedule.Spec{UID: "u", Name: "a", IngestWhen: `event.type == "t"`}
+	src := &schedule.Spec{UID: "u", Name: "a", Ingest: schedule.Ingest{When: `event.type == "t"`}}
 	r.Set(src)
 	f := &fakeSource{settings: src}
 	one := func(kind string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -33,7 +33,7 @@ type Rules struct {
 // Compile compiles the source's expressions. Its error quotes the compiler and
 // names the field at fault.
 func Compile(src *schedule.Spec) (*Rules, error) {
-	p, err := expression.Compile(src.IngestKey, src.IngestWhen)
+	p, err := expression.Compile(src.Ingest.Key, src.Ingest.When)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Compile(src *schedule.Spec) (*Rules, error) {
 
 // evaluating shares half of the processors among all evaluations. Bodies have turns
 // of their own: an evaluation keeps its turn for up to maxRequestTime.
-var evaluating = sync.OnceValue(turns.New)
+var evaluating = sync.OnceValue(budget.NewProcessors)
 
 // allowance is what the expressions of one request may still take.
 type allowance struct {
@@ -62,7 +62,7 @@ func (r *Rules) judge(ctx context.Context, left *allowance, e *schedule.Event, w
 	if err != nil {
 		return "", false, busy("too many events wait for their spec.ingest expressions")
 	}
-	defer turn.Done()
+	defer turn.Release()
 	start := time.Now()
 	defer func() { left.time -= time.Since(start) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, left.time, errSlow)

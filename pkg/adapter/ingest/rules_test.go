@@ -26,12 +26,12 @@ func TestCompile_QuotesTheCompiler(t *testing.T) {
 		"too deep":              {strings.Repeat("(", 500) + "'x'" + strings.Repeat(")", 500), "", "spec.ingest.key", "recursion"},
 		"a bad regular pattern": {"", "event.id.matches('(')", "spec.ingest.when", "("},
 	} {
-		_, err := Compile(&schedule.Spec{IngestKey: tt.key, IngestWhen: tt.when})
+		_, err := Compile(&schedule.Spec{Ingest: schedule.Ingest{Key: tt.key, When: tt.when}})
 		if err == nil || !strings.HasPrefix(err.Error(), tt.field+": ") || !strings.Contains(err.Error(), tt.say) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Compile(&schedule.Spec{IngestKey: "event.data.x", IngestWhen: "event.x && event.y"}); err != nil {
+	if _, err := Compile(&schedule.Spec{Ingest: schedule.Ingest{Key: "event.data.x", When: "event.x && event.y"}}); err != nil {
 		t.Errorf("dynamic types: %v", err)
 	}
 }

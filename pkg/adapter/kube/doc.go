@@ -4,8 +4,7 @@
 // It guarantees:
 //
 //   - Each kind of call has a rate limit of its own, so that status reports do
-//     not delay tokens. A [CallQueue] also gives each namespace, user or peer a
-//     share of the calls that others can cause.
+//     not delay tokens. Each namespace has a share of the calls that others can cause.
 //   - [Tokens] requests tokens of a source's own service account only, and never
 //     for an audience of the API server.
 //   - [Objects] lists and watches as the account that a source names, with a token for

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -67,9 +67,9 @@ type Objects struct {
 	agent   string
 
 	all        flowcontrol.RateLimiter
-	turns      *turns.Turns        // to wait for all: it is a queue, and one namespace could fill it
+	turns      *budget.Budget      // to wait for all: it is a queue, and one namespace could fill it
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
-	discovery  *CallQueue
+	discovery  *budget.Budget
 	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
 
@@ -92,8 +92,8 @@ func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudien
 	}
 	return &Objects{
 		base: *base, clients: trusted, tokens: newAccountTokens(request, audiences), agent: agent,
-		turns:      turns.NewN(1, 0),
-		discovery:  NewCallQueue(CallLimit{Slots: 16, Share: 4, Wait: CallTimeout, Take: CallTimeout}),
+		turns:      budget.NewTurns(1, 1, 0),
+		discovery:  budget.NewTurns(16, 4, CallTimeout),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
 	}, nil
@@ -180,17 +180,22 @@ func (c *Objects) discover(ctx context.Context, a objects.Account, path string, 
 	if err := c.wait(limits, a.Namespace); err != nil { // before it has a slot that others wait for
 		return err
 	}
-	return c.discovery.Do(ctx, a.Namespace, func(ctx context.Context) error {
-		answer, err := c.call(ctx, caller{a, nil}, path, nil, "application/json", nil)
-		if err != nil {
-			return err
-		}
-		defer answer.Body.Close()
-		if err := newReader(io.LimitReader(answer.Body, maxDiscovery), nil, nil).served(members, each); err != nil {
-			return fmt.Errorf("kube: reading %s: %w", path, err)
-		}
-		return nil
-	})
+	turn, err := c.discovery.Take(ctx, a.Namespace, "")
+	if err != nil {
+		return err
+	}
+	defer turn.Release()
+	ctx, cancel = context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	answer, err := c.call(ctx, caller{a, nil}, path, nil, "application/json", nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := newReader(io.LimitReader(answer.Body, maxDiscovery), nil, nil).served(members, each); err != nil {
+		return fmt.Errorf("kube: reading %s: %w", path, err)
+	}
+	return nil
 }
 
 // List implements [objects.API].
@@ -415,7 +420,7 @@ func (c *Objects) waitForAll(ctx context.Context, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("kube: waiting for a call: %w", err)
 	}
-	defer turn.Done()
+	defer turn.Release()
 	if err := c.all.Wait(ctx); err != nil {
 		return fmt.Errorf("kube: waiting for a call: %w", err)
 	}

@@ -97,11 +97,9 @@ func TestObjects_DiscoveryIsBounded(t *testing.T) {
 	for range 4 {
 		<-arrived
 	}
-	s.discovery.mu.Lock()
-	if s.discovery.owners[watcher.Namespace].slots.TryAcquire(1) {
+	if s.discovery.Allows(watcher.Namespace, 1) {
 		t.Error("a fifth call of the namespace may read at once")
 	}
-	s.discovery.mu.Unlock()
 	// Until all of it is read, what the readers are done with is among what the process holds. The calls wait longer.
 	for deadline := time.Now().Add(CallTimeout / 2); ; {
 		held := int64(used() - before)
@@ -162,6 +160,26 @@ func TestObjects_PageDoesNotCountTheWaitForATurn(t *testing.T) {
 		c.clients.lists = &http.Client{Transport: listAnswer{}}
 		if _, err := c.List(t.Context(), watcher, sites, longTurn{2 * pageTimeout}, func(*objects.Object) error { return nil }); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A document of the discovery that does not end holds its slot for as long as a call may take.
+func TestObjects_DiscoveryEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var i issuer
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.Pipe()
+		c.clients.watches = &http.Client{Transport: stream{body}}
+		start := time.Now()
+		if _, err := c.Resolve(t.Context(), watcher, "example.com", "v1", "Site"); err == nil || time.Since(start) != CallTimeout {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		if !c.discovery.Allows(watcher.Namespace, 4) {
+			t.Error("its slot is not free")
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (i *issuer) answer(ctx context.Context, account cache.ObjectName, request *
 	}}, i.err
 }
 
-var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+var someSource = &schedule.Spec{UID: "a-1", Namespace: "ops", Name: "a", Targets: schedule.Targets{ServiceAccount: "a-oidc"}}
 
 // token is an unsigned token with these claims.
 func token(claims string) string {
@@ -169,7 +169,7 @@ func TestTokens_RefusedIsRequestedAgain(t *testing.T) {
 func TestTokens_BySourceAndAudience(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
-		other := &schedule.Spec{UID: "a-2", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+		other := &schedule.Spec{UID: "a-2", Namespace: "ops", Name: "a", Targets: schedule.Targets{ServiceAccount: "a-oidc"}}
 		for range 2 {
 			for _, src := range []*schedule.Spec{someSource, other} {
 				for _, audience := range []string{"sink", "dead"} {
@@ -290,7 +290,7 @@ func TestTokens_NamespaceWaitsForItself(t *testing.T) {
 			all.Go(func() { _, _ = i.Get(t.Context(), someSource, fmt.Sprint("audience ", n)) })
 		}
 		synctest.Wait()
-		other := &schedule.Spec{UID: "b-1", Namespace: "other", Name: "b", ServiceAccount: "b-oidc"}
+		other := &schedule.Spec{UID: "b-1", Namespace: "other", Name: "b", Targets: schedule.Targets{ServiceAccount: "b-oidc"}}
 		start := time.Now()
 		if _, err := i.Get(t.Context(), other, "sink"); err != nil || time.Since(start) != i.takes {
 			t.Errorf("another namespace: %v after %v", err, time.Since(start))

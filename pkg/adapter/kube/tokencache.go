@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	lru "k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 )
 
 const (
@@ -40,14 +42,14 @@ type tokenCache struct {
 	errorLife time.Duration
 	cache     *lru.LRUExpireCache
 	flights   singleflight.Group
-	calls     *CallQueue
+	calls     *budget.Budget
 }
 
 func newTokenCache(errorLife time.Duration) *tokenCache {
 	return &tokenCache{
 		errorLife: errorLife, cache: lru.NewLRUExpireCache(maxTokens),
 		// A namespace with thousands of audiences waits behind itself.
-		calls: NewCallQueue(CallLimit{Slots: maxTokenRequests, Share: maxTokenShare, Wait: CallTimeout, Take: CallTimeout}),
+		calls: budget.NewTurns(maxTokenRequests, maxTokenShare, CallTimeout),
 	}
 }
 
@@ -83,10 +85,13 @@ func (t *tokenCache) get(ctx context.Context, key, namespace string, fetch func(
 // request caches what fetch returns. An error does not replace a token that can be used.
 func (t *tokenCache) request(ctx context.Context, key, namespace string, fetch func(context.Context) (string, time.Duration, error)) (token string, err error) {
 	var life time.Duration
-	err = t.calls.Do(ctx, namespace, func(ctx context.Context) (err error) {
+	turn, err := t.calls.Take(ctx, namespace, "")
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 		token, life, err = fetch(ctx)
-		return err
-	})
+		cancel()
+		turn.Release()
+	}
 	if err != nil {
 		if held, _ := t.cached(key); held == nil {
 			t.cache.Add(key, err, t.errorLife)

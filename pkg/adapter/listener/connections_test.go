@@ -51,7 +51,7 @@ func newWorld(t *testing.T, limit int, heads int64) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		Connections: New(Config{Name: "test", Limit: limit, Heads: budget.New(heads, nil), Log: slog.New(slog.DiscardHandler)}),
+		Connections: New(Config{Name: "test", Limit: limit, Heads: budget.New(heads), Log: slog.New(slog.DiscardHandler)}),
 		listener:    &at{Listener: raw}, release: make(chan struct{}), running: make(chan struct{}, 100),
 	}
 	server := &http.Server{

@@ -32,7 +32,7 @@ func TestPanic_IsLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			c := New(Config{Name: "test", Limit: 10, Heads: budget.New(1<<20, nil), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			c := New(Config{Name: "test", Limit: 10, Heads: budget.New(1 << 20), Log: slog.New(slog.NewTextHandler(&log, nil))})
 			c.panics.Per = time.Hour
 			e := c.Over(l, &http.Server{
 				ReadHeaderTimeout: time.Minute,

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -51,7 +50,8 @@ type ClaimMemory func(bytes int64) error
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
 	items := [1]Item{{Key: key, Request: *r}}
 	var out [1]Scheduled
-	if err := s.admit(items[:], out[:], &admission{}, claim); err != nil {
+	a := admission{Source: s, claim: claim}
+	if err := a.admit(items[:], out[:]); err != nil {
 		return Scheduled{}, err
 	}
 	if out[0].Err != nil {
@@ -66,14 +66,15 @@ func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (S
 // Schedule, is about all items. The views have at most a MiB of events that the items
 // did not bring; beyond that a view has no event.
 func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
-	out := make([]Scheduled, len(items))
-	return out, s.admit(items, out, &admission{}, claim)
+	a, out := admission{Source: s, claim: claim}, make([]Scheduled, len(items))
+	return out, a.admit(items, out)
 }
 
 // ScheduleTogether applies all items as one durable change or, when one is
 // refused, none: then the error is that item's *schedule.Error.
 func (s *Source) ScheduleTogether(items []Item) error {
-	return s.admit(items, make([]Scheduled, len(items)), &admission{allOrNone: true}, nil)
+	a := admission{Source: s, together: true}
+	return a.admit(items, make([]Scheduled, len(items)))
 }
 
 const (
@@ -92,73 +93,78 @@ const (
 	echoBytes = 1 << 20
 )
 
-// admission is the state of a call over its pages.
+// admission is a call that schedules items of a source, page by page: one page, unless
+// the events that they bring, or that their keys hold, are large.
 type admission struct {
-	allOrNone bool
-	outlines  bool  // the entries' events are not needed
-	claimed   bool  // memory for large entries, which are read page by page
-	needs     int64 // bytes to claim
-	marks     []store.MarkChange
-	marked    bool  // the marks are stored
-	freed     int64 // bytes of the marks, which the items may use
-	reserved  int64 // bytes of the items
-	extra     []store.Change
+	*Source
+	claim    ClaimMemory
+	together bool               // all items or none
+	marks    []store.MarkChange // stored with the last page
 
-	answerBytes int64
-	accepted    bool
-	full        error // some item's refusal because the disk is full
-	commit      store.Commit
-	writes      firstWrites
-	wake        bool
+	outlines bool  // the entries' events are not needed
+	claimed  bool  // memory for large entries, which are read one by one
+	echoed   int64 // bytes of inherited events in the views
+	accepted bool  // some item
+	full     error // the refusal of an item because the disk is full
+	swap     swap
+	effect
 }
 
-// errLarge is returned before anything changes: the entries are large, and memory must be claimed.
-var errLarge = errors.New("queue: the entries are large")
+// largeError is returned before anything changes: the entries are large, and memory of so
+// many bytes must be claimed.
+type largeError int64
 
-// admit decides about the items, applies the accepted changes and waits until they
-// are durable.
-func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
-	a.outlines, a.needs = a.allOrNone, pageMemory
+func (largeError) Error() string { return "queue: the entries are large" }
+
+// admit decides about the items, applies what it accepts and waits until that is
+// durable.
+func (a *admission) admit(items []Item, out []Scheduled) error {
+	a.outlines = a.together
 	for i := range items {
 		r := &items[i].Request
 		a.outlines = a.outlines && r.Event != nil && !r.EventIfNone
 	}
-	if !a.outlines { // the marks may go with a later page
-		a.freed = 0
+	if a.outlines { // else the marks may go with a later page
+		a.swap.freed = max(0, -growth(a.marks))
 	}
-	if a.allOrNone || len(items) == 1 || fitPage(items) {
-		if err := s.admitAll(items, out, a); !errors.Is(err, errLarge) {
-			return err
-		}
+	var err error = largeError(pageMemory)
+	if a.together || len(items) == 1 || fitPage(items) {
+		err = a.admitPages(items, out)
 	}
-	if claim != nil {
-		if err := claim(a.needs); err != nil {
+	large, ok := errors.AsType[largeError](err)
+	if !ok {
+		return err
+	}
+	if a.claim != nil {
+		if err := a.claim(int64(large)); err != nil {
 			return err
 		}
 	}
 	a.claimed = true
-	return s.admitAll(items, out, a)
+	return a.admitPages(items, out)
 }
 
-func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
-	if err := s.enter(); err != nil {
+// admitPages is admit with the memory that is claimed.
+func (a *admission) admitPages(items []Item, out []Scheduled) error {
+	if err := a.enter(); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer a.leave()
 	// A change that waits for space holds the locks of its keys. A call must not join it.
-	if s.q.store.Waiting() {
-		if err := s.checkSpace(0, 0); err != nil {
+	if a.q.store.Waiting() {
+		if err := a.usage.checkSpace(0, 0); err != nil {
 			return err
 		}
 	}
+	marked := false
 	if len(a.marks) > 0 {
-		if err := s.reserveMarks(a.marks); err != nil {
+		if err := a.Marks.reserve(a.marks); err != nil {
 			return err
 		}
-		defer func() { s.settleMarks(a.marks, a.marked) }()
+		defer func() { a.Marks.settle(a.marks, marked) }()
 	}
 	for first := true; ; first = false {
-		n, err := s.admitPage(items, out, a)
+		n, err := a.admitPage(items, out)
 		if err != nil && !first {
 			return partialChangeError(err)
 		}
@@ -166,26 +172,26 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 			return err
 		}
 		if a.wake {
-			s.q.cfg.Wake(s)
+			a.q.cfg.Wake(a.Source)
 		}
 		if items, out = items[n:], out[n:]; len(items) == 0 {
 			break
 		}
 	}
-	// The last commit covers the pages before it.
-	if err := s.q.wait(a.commit); err != nil {
+	marked = true
+	if err := a.q.wait(a.commit); err != nil {
 		return err
 	}
 	a.writes.wait()
 	return nil
 }
 
-// admitPage decides and applies as many of the items as fit a page, and returns how
-// many.
-func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, error) {
-	defer s.lockItems(items)()
-	settings, now := s.Spec(), s.now()
-	keys, of, n, err := s.openAll(items, now, a)
+// admitPage decides about as many of the items as fit a page, applies what it accepts,
+// and returns how many.
+func (a *admission) admitPage(items []Item, out []Scheduled) (int, error) {
+	defer a.stripes.lockItems(items)()
+	settings, now := a.Spec(), a.now()
+	keys, of, n, err := a.read(items, now)
 	if err != nil {
 		return 0, err
 	}
@@ -194,33 +200,37 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 		if of != nil {
 			k = &keys[of[i]]
 		}
-		k.call = a
-		err := s.decide(k, &items[i].Request, &out[i], settings, now)
+		err := a.decide(k, &items[i].Request, &out[i], settings, now)
 		var refused *schedule.Error
 		switch {
 		case err == nil:
 			a.accepted = true
 			a.echo(&items[i].Request, &out[i].View)
-		case errors.As(err, &refused) && !a.allOrNone:
+		case errors.As(err, &refused) && !a.together:
 			out[i].Err = refused
 			if refused.Code == schedule.CodeStorageFull {
 				a.full = refused
 			}
 		default:
-			s.release(keys)
+			a.usage.release(keys)
 			return 0, err
 		}
 	}
-	if n == len(items) && a.full != nil && !a.accepted {
-		s.release(keys)
+	last := n == len(items)
+	if last && a.full != nil && !a.accepted {
+		a.usage.release(keys)
 		return 0, a.full
 	}
-	if err := s.apply(keys, a, n < len(items)); err != nil {
+	var marks []store.MarkChange
+	if last { // a mark records that all of the items were scheduled
+		marks = a.marks
+	}
+	if err := a.apply(keys, marks, !last, &a.effect); err != nil {
 		return 0, err
 	}
 	for i := range out[:n] {
 		if out[i].Err == nil {
-			s.changes.add(string(out[i].Result), 1)
+			a.changes.add(string(out[i].Result), 1)
 		}
 	}
 	return n, nil
@@ -232,8 +242,8 @@ func (a *admission) echo(r *schedule.Request, v *schedule.View) {
 	if v.Event == nil || v.Event == r.Event {
 		return
 	}
-	if size := v.Size(v.Key); a.answerBytes+size <= echoBytes {
-		a.answerBytes += size
+	if size := v.Size(v.Key); a.echoed+size <= echoBytes {
+		a.echoed += size
 		return
 	}
 	e := *v.Entry
@@ -241,69 +251,13 @@ func (a *admission) echo(r *schedule.Request, v *schedule.View) {
 	v.Entry = &e
 }
 
-// keyState is a key during a call: the entry in the store, and the entry that
-// the call has made of it so far.
-type keyState struct {
-	key      string
-	flight   *activeFlight
-	own      bool
-	stored   *schedule.Entry
-	corrupt  bool            // something is stored that cannot be read: counted, and as if absent
-	current  *schedule.Entry // nil: none, or expired
-	changed  bool
-	reserved reservation
-	call     *admission // nil: an outcome
-	refused  error
-	accepts  []accepted
-}
-
-type accepted struct {
-	change   schedule.Change
-	ingested bool
-}
-
-// decide decides about one request and records its effect.
-func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Spec, now time.Time) error {
-	if k.refused != nil {
-		return k.refused
-	}
-	revision, err := s.q.store.NextRevision()
-	if err != nil {
-		return s.q.fatal(err)
-	}
-	c, err := r.Apply(schedule.Inputs{Key: k.key, Source: settings, Revision: revision, Now: now, Random: s.q.cfg.Random()}, k.current, k.own)
-	if err != nil {
-		return err
-	}
-	out.Result = c.Result
-	out.View = schedule.NewView(k.key, c.Entry, k.flight != nil, false, now)
-	if c.Result == schedule.Kept {
-		return nil
-	}
-	expired := c.Entry.Expired(now) // accepted and dropped: it counts in no quota
-	if !expired {
-		if err := s.reserve(k, c.Entry, settings); err != nil {
-			return err
-		}
-	}
-	k.current, k.own, k.changed = c.Entry, false, true
-	if k.flight != nil {
-		k.accepts = append(k.accepts, accepted{c, r.Ingested})
-	}
-	if expired { // the next item may use the quota
-		k.current = nil
-		s.unreserve(k)
-	}
-	return nil
-}
-
-// openAll reads the entries of the items' keys, each key once. of has the index of
+// read reads the entries of the items' keys, each key once. of has the index of
 // each item's key; it is nil when there is one item. With memory claimed
 // for large entries it ends after the n-th item, when it holds a page of them, with the
 // events that the items bring.
-func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyState, of []int, n int, _ error) {
+func (a *admission) read(items []Item, now time.Time) (keys []keyState, of []int, n int, _ error) {
 	if len(items) == 1 {
-		k := keyState{key: items[0].Key}
+		k := keyState{key: items[0].Key, swap: &a.swap}
 		most := int64(smallEntry)
 		switch {
 		case a.outlines:
@@ -312,11 +266,10 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 			most = whole
 		}
 		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
-			k.refused = s.open(&k, now, most)
+			k.refused = a.open(&k, now, most)
 		}
 		if size := k.stored.Size(k.key); most == smallEntry && size > most {
-			a.needs = entryCopies * size
-			return nil, nil, 0, errLarge
+			return nil, nil, 0, largeError(entryCopies * size)
 		}
 		return []keyState{k}, nil, 1, nil
 	}
@@ -324,7 +277,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 	index := make(map[string]int, len(items))
 	oneByOne, held := a.claimed && !a.outlines, int64(0)
 	for i := range items {
-		if held >= pageBytes && !a.outlines {
+		if oneByOne && held >= pageBytes {
 			break
 		}
 		key := items[i].Key
@@ -332,25 +285,25 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 		if !seen {
 			at = len(keys)
 			index[key] = at
-			keys = append(keys, keyState{key: key, refused: schedule.ValidateKey(key), flight: s.flight(key)})
+			keys = append(keys, keyState{key: key, swap: &a.swap, refused: schedule.ValidateKey(key), flight: a.stripes.flight(key)})
 			switch k := &keys[at]; {
 			case !k.reads() && k.flight != nil:
 				held += k.flight.Entry.Size(key)
 			case oneByOne && k.reads():
-				k.stored, k.corrupt, k.refused = s.get(key, whole)
+				k.stored, k.corrupt, k.refused = a.get(key, whole)
 				held += k.stored.Size(key)
 			}
 		}
 		of[i], n = at, i+1
-		if oneByOne && !a.allOrNone {
+		if oneByOne && !a.together {
 			held += items[i].brings()
 		}
 	}
 	if !oneByOne {
 		if !a.outlines && held > int64(len(items))*smallEntries {
-			return nil, nil, 0, errLarge
+			return nil, nil, 0, largeError(pageMemory)
 		}
-		if err := s.readAll(keys, a); err != nil {
+		if err := a.readAll(keys); err != nil {
 			return nil, nil, 0, err
 		}
 	}
@@ -361,7 +314,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 }
 
 // readAll reads the entries of the keys.
-func (s *Source) readAll(keys []keyState, a *admission) error {
+func (a *admission) readAll(keys []keyState) error {
 	names, unread := make([]string, 0, len(keys)), make([]*keyState, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.reads() {
@@ -371,9 +324,9 @@ func (s *Source) readAll(keys []keyState, a *admission) error {
 	entries := make([]*schedule.Entry, len(names))
 	var err error
 	if a.outlines {
-		err = s.q.store.Outlines(s.uid, names, entries)
+		err = a.q.store.Outlines(a.uid, names, entries)
 	} else {
-		err = s.q.store.GetAll(s.uid, names, entries, int64(len(names))*smallEntries)
+		err = a.q.store.GetAll(a.uid, names, entries, int64(len(names))*smallEntries)
 	}
 	switch {
 	case err == nil:
@@ -383,113 +336,10 @@ func (s *Source) readAll(keys []keyState, a *admission) error {
 	case a.outlines:
 		// One of them may be unreadable: it must not stop the others.
 		for _, k := range unread {
-			k.stored, k.corrupt, k.refused = s.get(k.key, outline)
+			k.stored, k.corrupt, k.refused = a.get(k.key, outline)
 		}
 	default: // one by one, with memory claimed for any size
-		return errLarge
+		return largeError(pageMemory)
 	}
 	return nil
 }
-
-// reads reports that the key's entry must be read from the store.
-func (k *keyState) reads() bool {
-	return k.refused == nil && (k.flight == nil || !k.flight.Own)
-}
-
-// Of which entries [Source.get] reads the event: of none, or of all.
-const (
-	outline = 0
-	whole   = math.MaxInt64
-)
-
-// get reads a key's entry, and its event if the entry has at most most bytes. A key whose
-// entry cannot be read is treated as absent, but counted: a new entry replaces it, and a
-// cancellation removes it.
-func (s *Source) get(key string, most int64) (e *schedule.Entry, unreadable bool, err error) {
-	e, err = s.q.store.Outline(s.uid, key, most)
-	if _, ok := errors.AsType[*store.CorruptError](err); ok { // the store has logged it, once
-		return nil, true, nil
-	}
-	return e, false, err
-}
-
-// open reads the entry and the flight of a key.
-func (s *Source) open(k *keyState, now time.Time, most int64) (err error) {
-	k.flight = s.flight(k.key)
-	if k.flight == nil || !k.flight.Own {
-		if k.stored, k.corrupt, err = s.get(k.key, most); err != nil {
-			return err
-		}
-	}
-	k.begin(now)
-	return nil
-}
-
-// begin sets the current entry: the delivered occurrence if nothing waits behind it,
-// otherwise the stored entry. An expired entry counts as absent.
-func (k *keyState) begin(now time.Time) {
-	k.own = k.flight != nil && k.flight.Own
-	if k.own {
-		k.stored = k.flight.Entry
-	}
-	k.current = k.stored
-	if k.current != nil && !k.own && k.current.Expired(now) {
-		k.current, k.changed = nil, true
-	}
-}
-
-// apply gives the changes to the store and, once they are visible, to the page and
-// the deliveries under way. A lazy apply is durable with the next one that is not.
-func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
-	changes := make([]store.Change, 0, len(keys))
-	for i := range keys {
-		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.current != nil) {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.current, Corrupt: k.corrupt})
-		}
-	}
-	changes = append(changes, a.extra...)
-	// Without changes this is a barrier: the answer "kept" too requires that the kept
-	// entry is durable.
-	var marks []store.MarkChange
-	if !lazy { // the last page: a mark records that all of it was scheduled
-		marks = a.marks
-	}
-	commit, err := s.q.store.ApplyMarked(lazy, marks, changes...)
-	if err != nil {
-		s.release(keys)
-		return s.q.fatal(err)
-	}
-	a.commit = commit
-	a.marked = a.marked || !lazy
-	for _, c := range changes {
-		a.wake = s.accept(c) || a.wake
-	}
-	for i := range keys {
-		k := &keys[i]
-		if k.changed {
-			s.settle(k)
-		}
-		if k.changed && k.current == nil { // it had expired, or was accepted and dropped
-			s.expired.Add(1)
-			s.rememberEnd(k.key, 0, string(schedule.Expired))
-		}
-		for _, accepted := range k.accepts {
-			s.acceptedDuring(k, accepted)
-		}
-		if len(k.accepts) > 0 {
-			a.writes.callOff(k.flight)
-		}
-	}
-	return nil
-}
-
-// acceptedDuring records a change in the delivery under way of its key.
-func (s *Source) acceptedDuring(k *keyState, a accepted) {
-	defer s.stripe(k.key).show()()
-	if k.flight.Own {
-		s.own.Add(-1)
-	}
-	k.flight.Accept(a.change, a.ingested)
-}
-
-func (s *Source) now() time.Time { return s.q.cfg.Now().Round(0) }

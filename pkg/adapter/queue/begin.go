@@ -1,14 +1,17 @@
 package queue
 
-import "time"
+import (
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
 
 // OnCallOff sets the function that ends the attempt if a change replaces its
 // occurrence before it has begun. cancel must not block. Without it an attempt that
 // is called off ends at its Begin.
-func (s *Source) OnCallOff(d *Delivery, cancel func()) {
-	st := s.stripe(d.key)
-	st.Lock()
-	defer st.Unlock()
+func (d *Delivery) OnCallOff(cancel func()) {
+	d.stripe.Lock()
+	defer d.stripe.Unlock()
 	d.flight.cancel = cancel
 	if d.flight.CalledOff() {
 		cancel()
@@ -26,6 +29,13 @@ func (s *Source) begin(st *stripe, f *activeFlight) (wrote func(), ok bool) {
 	writing := make(chan struct{})
 	f.writing = writing
 	return func() { close(writing) }, true
+}
+
+// effect is what changes leave to be done once the locks of their keys are released.
+type effect struct {
+	commit store.Commit // the last one, which covers those before it
+	writes firstWrites
+	wake   bool // the source may have something due sooner
 }
 
 // firstWrites are the attempts that were writing their first bytes when a change

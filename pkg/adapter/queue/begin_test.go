@@ -53,7 +53,7 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 	s, d, done := taken(t)
 	defer done()
 	cancelled := 0
-	s.OnCallOff(d, func() { cancelled++ })
+	d.OnCallOff(func() { cancelled++ })
 	if err := change(s); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 		t.Errorf("%s: begins %v, ended %d times", name, ok, cancelled)
 	}
 	late := false
-	if s.OnCallOff(d, func() { late = true }); !late {
+	if d.OnCallOff(func() { late = true }); !late {
 		t.Errorf("%s: an attempt that is made only now goes on", name)
 	}
 	if what, err := s.Finish(d, schedule.Outcome{}); what != schedule.Superseding || err != nil {
@@ -82,7 +82,7 @@ func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d, done := taken(t)
 		defer done()
-		s.OnCallOff(d, func() { t.Error("called off") })
+		d.OnCallOff(func() { t.Error("called off") })
 		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 					t.Fatal("it does not begin")
 				}
 				began := time.Now()
-				s.OnCallOff(d, func() {
+				d.OnCallOff(func() {
 					if took := time.Since(began); !readsFail || took != writeWait {
 						t.Errorf("%s: cut off after %s", name, took)
 					}

@@ -26,8 +26,8 @@ func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) 
 	}
 	cfg := Config{Store: db, Fatal: fatal, Random: func() float64 { return 0 }}
 	settings := &schedule.Spec{
-		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
+		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000},
 	}
 	if change != nil {
 		change(&cfg, settings)
@@ -95,11 +95,11 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.page.Lock()
-			if held := s.page.Len(); held > 2*rows {
+			s.page.mu.Lock()
+			if held := s.page.rows.Len(); held > 2*rows {
 				t.Fatalf("%d rows in memory", held)
 			}
-			s.page.Unlock()
+			s.page.mu.Unlock()
 			if d == nil { // the next page is loading
 				if synctest.Wait(); s.NextAt().IsZero() {
 					t.Fatalf("nothing is left after %d", i)

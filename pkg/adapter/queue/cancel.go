@@ -19,39 +19,40 @@ func (s *Source) Cancel(key string, c schedule.Conditions) error {
 		return err
 	}
 	defer s.leave()
-	commit, writes, err := s.cancel(key, c)
-	if err != nil {
+	var done effect
+	if err := s.cancel(key, c, &done); err != nil {
 		return err
 	}
-	if err := s.q.wait(commit); err != nil {
+	if err := s.q.wait(done.commit); err != nil {
 		return err
 	}
-	writes.wait()
+	done.writes.wait()
 	return nil
 }
 
-func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, firstWrites, error) {
-	defer s.lock(key)()
+func (s *Source) cancel(key string, c schedule.Conditions, done *effect) error {
+	defer s.stripes.lock(key)()
 	k := keyState{key: key}
 	if err := s.open(&k, s.now(), outline); err != nil {
-		return nil, nil, err
+		return err
 	}
 	if err := c.Check(key, k.current); err != nil {
-		return nil, nil, err
+		return err
 	}
-	commit, writes, _, err := s.remove([]keyState{k}, false)
-	if err == nil && k.current != nil {
+	if _, err := s.remove([]keyState{k}, false, done); err != nil {
+		return err
+	}
+	if k.current != nil {
 		s.rememberEnd(key, k.current.Attempt, deleted)
 	}
-	return commit, writes, err
+	return nil
 }
 
 // remove removes the entries of the keys and returns how many of them were waiting
 // or due. Without any it is a barrier, because an earlier removal may not be durable
 // yet. The caller holds the stripes.
-func (s *Source) remove(keys []keyState, lazy bool) (store.Commit, firstWrites, int, error) {
+func (s *Source) remove(keys []keyState, lazy bool, done *effect) (pending int, err error) {
 	changes := make([]store.Change, 0, len(keys))
-	pending := 0
 	for _, k := range keys {
 		if k.stored != nil || k.corrupt {
 			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, Corrupt: k.corrupt})
@@ -60,30 +61,20 @@ func (s *Source) remove(keys []keyState, lazy bool) (store.Commit, firstWrites, 
 			pending++
 		}
 	}
-	commit, err := s.q.store.Apply(lazy, changes...)
-	if err != nil {
-		return nil, nil, 0, s.q.fatal(err)
+	if done.commit, err = s.q.store.Apply(lazy, changes...); err != nil {
+		return 0, s.q.fatal(err)
 	}
 	for _, c := range changes {
-		s.count(c)
+		s.usage.count(c)
 	}
 	s.changes.add(resultCancelled, int64(pending))
-	var writes firstWrites
 	for _, k := range keys {
 		if k.flight != nil {
-			s.cancelFlight(k)
-			writes.callOff(k.flight)
+			s.stripes.modify(k.key, (*schedule.Flight).Cancel)
+			done.writes.callOff(k.flight)
 		}
 	}
-	return commit, writes, pending, nil
-}
-
-func (s *Source) cancelFlight(k keyState) {
-	defer s.stripe(k.key).show()()
-	if k.flight.Own {
-		s.own.Add(-1)
-	}
-	k.flight.Cancel()
+	return pending, nil
 }
 
 // cancelPage bounds the keys that CancelAll holds at a time.
@@ -99,21 +90,21 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (total int, err e
 	}
 	defer s.leave()
 	after := ""
-	var writes firstWrites
+	c := cancellation{Source: s, prefix: prefix}
 	defer func() {
 		if after != "" { // a page was cancelled
 			err = partialChangeError(err)
 		}
 	}()
-	for {
+	for more := true; more; {
 		if ctx.Err() != nil {
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
 		}
-		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage, false)
-		if err != nil {
+		var items []store.Item
+		if items, more, err = s.q.store.List(s.uid, prefix, after, cancelPage, false); err != nil {
 			return total, err
 		}
-		n, err := s.cancelItems(items, &writes)
+		n, err := c.items(items)
 		total += n
 		if err != nil {
 			return total, err
@@ -121,52 +112,28 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (total int, err e
 		if len(items) > 0 {
 			after = items[len(items)-1].Key
 		}
-		if !more {
-			if err := s.cancelLeaving(prefix, &writes); err != nil {
-				return total, err
-			}
-			if err := s.q.barrier(); err != nil {
-				return total, err
-			}
-			writes.wait()
-			return total, nil
+	}
+	for i := range s.stripes.all {
+		if err := c.leaving(&s.stripes.all[i]); err != nil {
+			return total, err
 		}
 	}
-}
-
-// cancelLeaving cancels the deliveries whose key has no entry any more, because the
-// occurrence behind them expired: their answers would make one.
-func (s *Source) cancelLeaving(prefix string, writes *firstWrites) error {
-	for i := range s.stripes {
-		if err := s.cancelStripe(&s.stripes[i], prefix, writes); err != nil {
-			return err
-		}
+	if err := s.q.barrier(); err != nil {
+		return total, err
 	}
-	return nil
+	c.writes.wait()
+	return total, nil
 }
 
-func (s *Source) cancelStripe(st *stripe, prefix string, writes *firstWrites) error {
-	st.Lock()
-	defer st.Unlock()
-	for key, f := range st.flights {
-		if f.Own || f.Cancelled || !strings.HasPrefix(key, prefix) || schedule.IsDeadLetterKey(key) {
-			continue
-		}
-		e, unreadable, err := s.get(key, outline)
-		if err != nil {
-			return err
-		}
-		if e == nil && !unreadable {
-			shown := st.show()
-			f.Cancel()
-			shown()
-			writes.callOff(f)
-		}
-	}
-	return nil
+// cancellation is a call that cancels all keys with a prefix.
+type cancellation struct {
+	*Source
+	prefix string
+	effect
 }
 
-func (s *Source) cancelItems(items []store.Item, writes *firstWrites) (int, error) {
+// items cancels keys and returns how many were waiting or due, or could not be read.
+func (c *cancellation) items(items []store.Item) (int, error) {
 	if len(items) == 0 {
 		return 0, nil
 	}
@@ -174,15 +141,34 @@ func (s *Source) cancelItems(items []store.Item, writes *firstWrites) (int, erro
 	for i := range items {
 		wanted[i] = items[i].Key
 	}
-	defer s.lock(wanted...)()
-	keys, now := make([]keyState, len(items)), s.now()
+	defer c.stripes.lock(wanted...)()
+	keys, now := make([]keyState, len(items)), c.now()
 	for i := range items {
 		keys[i].key = items[i].Key
-		if err := s.open(&keys[i], now, outline); err != nil {
+		if err := c.open(&keys[i], now, outline); err != nil {
 			return 0, err
 		}
 	}
-	_, more, n, err := s.remove(keys, true)
-	*writes = append(*writes, more...)
-	return n, err
+	return c.remove(keys, true, &c.effect)
+}
+
+// leaving cancels the deliveries whose key has no entry any more, because the
+// occurrence behind them expired: their answers would make one.
+func (c *cancellation) leaving(st *stripe) error {
+	st.Lock()
+	defer st.Unlock()
+	for key, f := range st.flights {
+		if f.Own || f.Cancelled || !strings.HasPrefix(key, c.prefix) || schedule.IsDeadLetterKey(key) {
+			continue
+		}
+		e, unreadable, err := c.get(key, outline)
+		if err != nil {
+			return err
+		}
+		if e == nil && !unreadable {
+			c.stripes.modify(key, (*schedule.Flight).Cancel)
+			c.writes.callOff(f)
+		}
+	}
+	return nil
 }

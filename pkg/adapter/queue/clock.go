@@ -59,7 +59,7 @@ func (q *Queue) heartbeat() {
 		q.feeds.Tidy()
 		all := q.Sources()
 		for _, s := range all {
-			s.resize(q.pageRows(len(all)))
+			s.page.resize(q.pageRows(len(all)))
 			q.cfg.Wake(s)
 		}
 		if now.Sub(mark).Abs() >= time.Minute { // also when the clock went back

@@ -149,7 +149,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 		}
 		broken.Delete("c")
 		synctest.Wait()
-		if c, err := s.Counts(); err != nil || c.Pending != 0 || s.keys.Load() != 0 {
+		if c, err := s.Counts(); err != nil || c.Pending != 0 || s.usage.keys.Load() != 0 {
 			t.Errorf("%+v %v", c, err)
 		}
 		if n, _, err := s.q.store.Count("s"); n != 0 || err != nil {
@@ -183,7 +183,7 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 			if d, err := s.Take(); d != nil || err != nil {
 				t.Fatal(d, err)
 			}
-			if got := s.again.Load(); got > maxRereads {
+			if got := s.page.again.Load(); got > maxRereads {
 				t.Errorf("%d keys wait to be read again", got)
 			}
 			if !s.NextAt().IsZero() {
@@ -253,7 +253,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("no write waits with a stripe held")
 		}
-		waits := slices.IndexFunc(items, func(i Item) bool { return held(s.stripe(i.Key)) })
+		waits := slices.IndexFunc(items, func(i Item) bool { return held(s.stripes.of(i.Key)) })
 		for i := range n {
 			if _, ok, err := s.Get(fmt.Sprintf("k%06d", i)); !ok || err != nil {
 				t.Fatal(i, ok, err)
@@ -265,7 +265,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		if c, err := s.Counts(); c.Pending != n || err != nil {
 			t.Errorf("%+v %v", c, err)
 		}
-		during = waits >= 0 && db.Waiting() && held(s.stripe(items[waits].Key))
+		during = waits >= 0 && db.Waiting() && held(s.stripes.of(items[waits].Key))
 	}
 	full.Store(false)
 	if err := <-written; err != nil {
@@ -328,7 +328,7 @@ func TestPages_ShareTheirBudget(t *testing.T) {
 		}
 		time.Sleep(heartbeatEvery)
 		synctest.Wait()
-		if n := s.page.Len(); n > 2*1024/8 {
+		if n := s.page.rows.Len(); n > 2*1024/8 {
 			t.Errorf("%d rows in memory", n)
 		}
 	})

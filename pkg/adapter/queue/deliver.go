@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
@@ -21,6 +20,7 @@ type Delivery struct {
 	started time.Time
 
 	key    string // in the store; a dead letter's differs from Attempt.Key
+	stripe *stripe
 	flight *activeFlight
 }
 
@@ -33,28 +33,15 @@ func (s *Source) Take() (*Delivery, error) {
 		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
-	for !s.readsFail() && s.q.mayDeliver() {
+	for !s.page.readsFail() && s.q.mayDeliver() {
 		now := s.now()
-		s.page.Lock()
-		settings := s.Spec() // with the lock: a key that came after the source was suspended is not taken
-		if settings.Suspend {
-			s.page.Unlock()
-			return nil, nil
-		}
-		row, ok := s.next(settings, now)
-		low := s.page.NeedsLoad()
-		s.page.Unlock()
-		if low {
-			s.load()
-		}
+		row, settings, ok := s.page.take(now)
 		if !ok {
 			return nil, nil
 		}
 		d, err := s.start(row, settings, now)
-		if d == nil && schedule.IsDeadLetterKey(row.Key) {
-			s.page.Lock()
-			s.page.letters.flights--
-			s.page.Unlock()
+		if d == nil {
+			s.page.release(row.Key)
 		}
 		if d != nil || err != nil {
 			return d, err
@@ -101,7 +88,7 @@ func (q *Queue) awaitSpace() {
 // is in delivery already (then its outcome puts the key back into the page),
 // or the row is stale.
 func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*Delivery, error) {
-	st := s.stripe(row.Key)
+	st := s.stripes.of(row.Key)
 	st.Lock()
 	defer st.Unlock()
 	if st.flights[row.Key] != nil {
@@ -109,7 +96,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*
 	}
 	e, _, err := s.get(row.Key, whole)
 	if err != nil {
-		s.retryRead(row, err)
+		s.page.retry(row, err)
 		return nil, nil
 	}
 	if e == nil || e.Revision != row.Revision || e.At().UnixNano() != row.At {
@@ -120,58 +107,15 @@ func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*
 	}
 	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
 	if !ok {
-		return nil, s.retire(row.Key, attempt.Key, e, settings, now)
+		return nil, s.Letters.retire(row.Key, attempt.Key, e, settings, now)
 	}
 	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
-	shown := st.show()
-	if st.flights == nil {
-		st.flights = map[string]*activeFlight{}
+	s.stripes.begin(st, row.Key, f)
+	if feed := s.feed.Feed(); feed != nil && e.DeadLetter == nil {
+		feed.Add(recent.Event{Kind: recent.Started, Key: row.Key, At: now, Attempt: e.Attempt})
 	}
-	st.flights[row.Key] = f
-	shown()
-	if e.DeadLetter == nil {
-		s.flights.Add(1)
-		s.own.Add(1)
-		if feed := s.feed.Feed(); feed != nil {
-			feed.Add(recent.Event{Kind: recent.Started, Key: row.Key, At: now, Attempt: e.Attempt})
-		}
-	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), started: now, key: row.Key, flight: f}, nil
-}
-
-// maxRereads is how many keys of a source may wait for another read. With more of them
-// the disk cannot be read at all, and the whole source waits.
-const maxRereads = 64
-
-func (s *Source) readsFail() bool { return s.again.Load() >= maxRereads }
-
-// retryRead tries a key again whose entry could not be read.
-func (s *Source) retryRead(row timer.Row, err error) {
-	if errors.Is(err, store.ErrClosed) {
-		return
-	}
-	s.again.Add(1)
-	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Spec().Path(), "key", row.Key, "error", err)
-	s.q.work.Go(func() {
-		select {
-		case <-s.q.stop:
-			return
-		case <-time.After(time.Second):
-		}
-		st := s.stripe(row.Key)
-		st.Lock()
-		e, _, err := s.get(row.Key, outline)
-		if err == nil && e != nil {
-			row.At, row.Revision = e.At().UnixNano(), e.Revision
-		}
-		st.Unlock()
-		s.page.Lock()
-		s.page.Add(row)
-		s.page.Unlock()
-		s.again.Add(-1)
-		s.q.cfg.Wake(s)
-	})
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), started: now, key: row.Key, stripe: st, flight: f}, nil
 }
 
 // drop removes an entry that must not be delivered. The caller holds the stripe.
@@ -180,7 +124,7 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 	if _, err := s.q.store.Apply(true, c); err != nil {
 		return s.q.fatal(err)
 	}
-	s.count(c)
+	s.usage.count(c)
 	if !schedule.IsKeptLetterKey(key) {
 		s.expired.Add(1)
 	}
@@ -188,28 +132,13 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 	return nil
 }
 
-// retire keeps a dead letter whose source has no dead letter sink any more, or drops it.
-// The caller holds the stripe.
-func (s *Source) retire(stored, key string, e *schedule.Entry, settings *schedule.Spec, now time.Time) error {
-	s.kept.Lock()
-	defer s.kept.Unlock()
-	changes := []store.Change{{Source: s.uid, Key: stored, Old: e}}
-	if settings.Letters.Keep > 0 {
-		revision, err := s.q.store.NextRevision()
-		if err != nil {
-			return s.q.fatal(err)
-		}
-		changes = s.keep(changes, e.Keep(schedule.Inputs{Source: settings, Revision: revision, Now: now}), settings)
-	}
-	s.q.cfg.Log.Warn("the source of a dead letter has no dead letter sink any more", "source", settings.Path(), "key", key, "kept", len(changes) > 1)
-	return s.change(changes)
-}
-
 // Finish applies the outcome of a delivery. It does not wait for the disk: if a crash
 // loses the outcome, the delivery is repeated.
 func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, error) {
 	if err := s.enter(); err != nil {
-		s.forget(d)
+		d.stripe.Lock()
+		defer d.stripe.Unlock()
+		s.endFlight(d)
 		return schedule.Unfinished, nil // an outcome of a removed source has no effect
 	}
 	defer s.leave()
@@ -221,16 +150,18 @@ func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 }
 
 func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, bool, error) {
-	st := s.stripe(d.key)
-	st.Lock()
-	defer st.Unlock()
-	f := st.flights[d.key]
-	cur, unreadable, err := s.entry(d.key, f)
+	d.stripe.Lock()
+	defer d.stripe.Unlock()
+	f, unreadable, err := d.flight, false, error(nil)
+	cur := f.Entry
+	if !f.Own {
+		cur, unreadable, err = s.get(d.key, outline)
+	}
 	if err != nil {
 		// The occurrence in the store will be delivered. Without reading it, the
 		// effect of this outcome on it is not known.
-		s.retryRead(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
-		s.endFlight(st, d, f)
+		s.page.retry(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
+		s.endFlight(d)
 		return schedule.Unfinished, false, nil
 	}
 	revision, err := s.q.store.NextRevision()
@@ -257,10 +188,10 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	}
 	switch {
 	case step.Disposition == schedule.KeptLetter:
-		s.kept.Lock()
-		defer s.kept.Unlock()
+		s.Letters.mu.Lock()
+		defer s.Letters.mu.Unlock()
 		n := len(changes)
-		if changes = s.keep(changes, step.Dead, settings); len(changes) == n {
+		if changes = s.Letters.keep(changes, step.Dead, settings); len(changes) == n {
 			step.Disposition = schedule.Dropped
 		}
 	case step.Dead != nil:
@@ -271,15 +202,15 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 			return "", false, s.q.fatal(err)
 		}
 	}
-	s.endFlight(st, d, f)
+	s.endFlight(d)
 	s.remember(d, o, step.Disposition, now)
 	wake := false
 	for _, c := range changes {
-		s.count(c)
+		s.usage.count(c)
 		wake = s.accept(c) || wake
 	}
 	if !step.Changed && step.Next != nil { // its row may have come and gone meanwhile
-		wake = s.add(d.key, step.Next) || wake
+		wake = s.page.add(d.key, step.Next) || wake
 	}
 	return step.Disposition, wake, nil
 }
@@ -287,7 +218,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 // dropAnswer drops what the sink answered from the entry if there is no space for it.
 func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Spec) {
 	e := step.Next
-	if e == nil || e.LastFailure == nil || !s.noSpaceFor(e.Size(key)-stored.Size(key), settings) {
+	if e == nil || e.LastFailure == nil || !s.usage.noSpaceFor(e.Size(key)-stored.Size(key), settings) {
 		return
 	}
 	n, failure := *e, *e.LastFailure
@@ -296,26 +227,7 @@ func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key str
 }
 
 // endFlight ends the flight. The caller holds the stripe.
-func (s *Source) endFlight(st *stripe, d *Delivery, f *activeFlight) {
-	shown := st.show()
-	delete(st.flights, d.key)
-	shown()
-	if d.Entry.DeadLetter != nil {
-		s.page.Lock()
-		s.page.letters.flights--
-		s.page.Unlock()
-		return
-	}
-	s.flights.Add(-1)
-	if f.Own {
-		s.own.Add(-1)
-	}
-}
-
-// forget ends a delivery of a source that was removed.
-func (s *Source) forget(d *Delivery) {
-	st := s.stripe(d.key)
-	st.Lock()
-	defer st.Unlock()
-	s.endFlight(st, d, st.flights[d.key])
+func (s *Source) endFlight(d *Delivery) {
+	s.stripes.end(d)
+	s.page.release(d.key)
 }

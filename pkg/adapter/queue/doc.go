@@ -11,7 +11,7 @@
 //     before it is stored, exactly, even among concurrent calls; changes that do not
 //     grow, outcomes and removals are never refused for a quota;
 //   - the mark of a watched object is stored with the keys that it schedules, or
-//     neither is ([Source.Report]); marks count in max-bytes of the namespace, and not in
+//     neither is ([Marks.Report]); marks count in max-bytes of the namespace, and not in
 //     limits.maxBytes; a full ceiling or a full disk refuses them;
 //   - an outcome changes only its own occurrence: a change that was accepted during a
 //     delivery stays, by the rules of package schedule.
@@ -31,7 +31,8 @@
 // large entries are read page by page once memory is claimed, and without their
 // event if the call does not need it.
 //
-// Locks are taken in the order source gate, stripes by number, page.
+// A [Source] is made of parts: [Letters] and [Marks], which callers use directly, the locks of its keys (stripes), its
+// page, and what quotas count (usage). Its comment has the order of all locks.
 //
 // It leaves to others: the limits of deliveries (dispatch), the meaning of a request
 // (schedule), bytes and fsyncs (store).

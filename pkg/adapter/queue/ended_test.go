@@ -171,14 +171,14 @@ func TestCall_StoreEnds(t *testing.T) {
 		"events":            func(s *Source) error { return s.ScheduleTogether([]Item{{Key: "a001"}, {Key: "new"}}) },
 		"DELETE":            func(s *Source) error { return s.Cancel("a001", schedule.Conditions{}) },
 		"DELETE, prefix":    func(s *Source) error { _, err := s.CancelAll(ctx, "a"); return err },
-		"letter":            func(s *Source) error { _, _, err := s.Letter("l0"); return err },
-		"letters":           func(s *Source) error { _, _, err := s.Letters("", "", 10); return err },
-		"DELETE, letter":    func(s *Source) error { return s.DiscardLetter("l0") },
-		"DELETE, letters":   func(s *Source) error { _, err := s.DiscardLetters(ctx, ""); return err },
-		"redrive":           func(s *Source) error { _, err := s.RedriveLetter("l0", false, nil); return err },
-		"redrive, all":      func(s *Source) error { _, _, err := s.RedriveLetters(ctx, "", false, nil); return err },
-		"report of a watch": func(s *Source) error { return s.Report(nil, []store.MarkChange{{Mark: store.Mark{Object: "o"}}}) },
-		"states of a watch": func(s *Source) error { _, err := s.WatchStates(); return err },
+		"letter":            func(s *Source) error { _, _, err := s.Letters.Get("l0"); return err },
+		"letters":           func(s *Source) error { _, _, err := s.Letters.List("", "", 10); return err },
+		"DELETE, letter":    func(s *Source) error { return s.Letters.Discard("l0") },
+		"DELETE, letters":   func(s *Source) error { _, err := s.Letters.DiscardAll(ctx, ""); return err },
+		"redrive":           func(s *Source) error { _, err := s.Letters.Redrive("l0", false, nil); return err },
+		"redrive, all":      func(s *Source) error { _, _, err := s.Letters.RedriveAll(ctx, "", false, nil); return err },
+		"report of a watch": func(s *Source) error { return s.Marks.Report(nil, []store.MarkChange{{Mark: store.Mark{Object: "o"}}}) },
+		"states of a watch": func(s *Source) error { _, err := s.Marks.States(); return err },
 	}
 	errs, step := []error{store.ErrNotOwner, store.ErrClosed, store.ErrUnknown}, 1
 	if testing.Short() {
@@ -283,7 +283,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 					t.Errorf("%v after %d: %v", why, left, err)
 				}
 				time.Sleep(2 * heartbeatEvery) // also the clock's mark
-				s.trimKept()
+				s.Letters.trim()
 				synctest.Wait()
 				if logged.Len() > 0 {
 					t.Errorf("%v after %d: it logs %s", why, left, logged.String())

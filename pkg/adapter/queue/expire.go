@@ -142,12 +142,12 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 		return false
 	}
 	defer s.leave()
-	defer s.lock(row.Key)()
+	defer s.stripes.lock(row.Key)()
 	if schedule.IsKeptLetterKey(row.Key) {
-		s.kept.Lock()
-		defer s.kept.Unlock()
+		s.Letters.mu.Lock()
+		defer s.Letters.mu.Unlock()
 	}
-	f := s.flight(row.Key)
+	f := s.stripes.flight(row.Key)
 	if f != nil && f.Own {
 		return false
 	}

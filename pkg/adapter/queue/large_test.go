@@ -19,19 +19,25 @@ import (
 // them are in delivery.
 func still(t *testing.T, keys int) *Source {
 	t.Helper()
+	return delivering(t, keys, min(keys, 3))
+}
+
+// delivering is still with so many keys in delivery.
+func delivering(t *testing.T, keys, inFlight int) *Source {
+	t.Helper()
 	now := time.Unix(1_900_000_000, 0)
 	s, done := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
 	t.Cleanup(done)
 	for i := range keys {
 		r := schedule.Request{DueAt: now.Add(time.Hour), UID: "u", Event: large(byte(i))}
-		if i < 3 {
+		if i < inFlight {
 			r.DueAt = now
 		}
 		if _, err := s.Schedule(fmt.Sprintf("k%02d", i), &r, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for taken := 0; taken < min(keys, 3); {
+	for taken := 0; taken < inFlight; {
 		d, err := s.Take()
 		if err != nil {
 			t.Fatal(err)
@@ -103,8 +109,36 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 				t.Fatalf("%s after round %d: %s, one by one %s; %v %v", key, round, shown(g, nil), shown(w, nil), err, wantErr)
 			}
 		}
-		if g, w := bulk.bytes.Load(), single.bytes.Load(); g != w || bulk.keys.Load() != single.keys.Load() {
-			t.Fatalf("%d bytes of %d keys are counted, one by one %d of %d", g, bulk.keys.Load(), w, single.keys.Load())
+		if g, w := bulk.usage.bytes.Load(), single.usage.bytes.Load(); g != w || bulk.usage.keys.Load() != single.usage.keys.Load() {
+			t.Fatalf("%d bytes of %d keys are counted, one by one %d of %d", g, bulk.usage.keys.Load(), w, single.usage.keys.Load())
+		}
+	}
+}
+
+// A bulk call claims memory before it changes anything. One whose keys have large events in delivery, after many
+// small keys, claimed it after its first page, and made the changes of that page again.
+func TestBulk_ClaimsMemoryBeforeItsFirstChange(t *testing.T) {
+	t.Parallel()
+	s := delivering(t, 7, 7)
+	items := make([]Item, 600, 607)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprint("new", i), Request: schedule.Request{DueAt: s.now().Add(time.Hour), Policy: schedule.Fail}}
+	}
+	for i := range 7 {
+		items = append(items, Item{Key: fmt.Sprintf("k%02d", i), Request: after(time.Minute)})
+	}
+	out, err := s.ScheduleAll(items, func(int64) error {
+		if _, found, err := s.Get("new0"); found || err != nil {
+			t.Error("it changed something before:", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range out {
+		if out[i].Err != nil {
+			t.Fatalf("%s: %v", items[i].Key, out[i].Err)
 		}
 	}
 }
@@ -218,7 +252,7 @@ func TestLargeEntries_AreReadIfMemoryIsFree(t *testing.T) {
 	if n, err := s.CancelAll(t.Context(), ""); err != nil || n != 6 {
 		t.Errorf("%d cancelled, want k03, k04, k06, k07, new and newer: %v", n, err)
 	}
-	if n := s.bytes.Load(); n != 0 {
+	if n := s.usage.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are counted of nothing", n)
 	}
 }

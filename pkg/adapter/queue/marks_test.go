@@ -26,9 +26,9 @@ func countOf(watch uint64) uint64 { return watch + 100 }
 // recount stores how many marks the watch has, as a watch does that finds no count.
 func recount(t *testing.T, s *Source, watch uint64) {
 	t.Helper()
-	n, bytes, err := s.CountMarks(watch)
+	n, bytes, err := s.Marks.Count(watch)
 	if err == nil {
-		err = s.SetWatchState(store.WatchState{Watch: countOf(watch), Scope: store.MarkCount{Watch: watch, Marks: n, Bytes: bytes}.Scope()})
+		err = s.Marks.SetState(store.WatchState{Watch: countOf(watch), Scope: store.MarkCount{Watch: watch, Marks: n, Bytes: bytes}.Scope()})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func (m *marking) report(items []Item, changes ...store.MarkChange) error {
 		}
 	}
 	count := store.WatchState{Watch: countOf(m.watch), Scope: store.MarkCount{Watch: m.watch, Marks: n, Bytes: bytes}.Scope()}
-	if err := m.s.Report(items, append(slices.Clone(changes), store.MarkChange{Watch: count.Watch, State: &count})); err != nil {
+	if err := m.s.Marks.Report(items, append(slices.Clone(changes), store.MarkChange{Watch: count.Watch, State: &count})); err != nil {
 		return err
 	}
 	for _, c := range changes {
@@ -99,7 +99,7 @@ func (m *marking) report(items []Item, changes ...store.MarkChange) error {
 func (m *marking) end(t *testing.T) {
 	t.Helper()
 	for _, watch := range []uint64{m.watch, countOf(m.watch)} {
-		if err := m.s.RemoveWatch(watch); err != nil {
+		if err := m.s.Marks.Remove(watch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 	h.check("after a restart")
 	m.s, same.s = h.sources[0], h.sources[1]
 	expect("after a restart", full, same.report(nil, same.change("a", 2000)))
-	if n := m.s.refused[slices.Index(quotas[:], ceilingBytes)].Load() + same.s.refused[slices.Index(quotas[:], ceilingBytes)].Load(); n != 1 {
+	if n := m.s.usage.refused[slices.Index(quotas[:], ceilingBytes)].Load() + same.s.usage.refused[slices.Index(quotas[:], ceilingBytes)].Load(); n != 1 {
 		t.Errorf("%d refusals are counted", n)
 	}
 }
@@ -154,9 +154,9 @@ func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	if err := m.report(nil, m.change("large", 8000), m.change("small", 5000)); err != nil {
 		t.Fatal(err)
 	}
-	s, fill := h.sources[0], int(16_000-h.sources[0].tenant.bytes.Load()-bytesOf("fill", sized(0)))
-	if got := h.put(0, "fill", sized(fill)); got != "" || s.tenant.bytes.Load() != 16_000 {
-		t.Fatal(got, s.tenant.bytes.Load())
+	s, fill := h.sources[0], int(16_000-h.sources[0].usage.tenant.bytes.Load()-bytesOf("fill", sized(0)))
+	if got := h.put(0, "fill", sized(fill)); got != "" || s.usage.tenant.bytes.Load() != 16_000 {
+		t.Fatal(got, s.usage.tenant.bytes.Load())
 	}
 	items := func(size int) []Item { return []Item{{"k1", sized(size)}, {"k2", sized(size)}} }
 	for what, c := range map[string]struct {
@@ -196,7 +196,7 @@ func TestMarks_TheirEndFreesBytesForEachKey(t *testing.T) {
 	if err := m.report(nil, m.change("large", 8000)); err != nil {
 		t.Fatal(err)
 	}
-	capacity := 16_000 - h.sources[0].tenant.bytes.Load() + m.sizes["large"]
+	capacity := 16_000 - h.sources[0].usage.tenant.bytes.Load() + m.sizes["large"]
 	items := func(second int) []Item { return []Item{{"k1", sized(5000)}, {"k2", sized(second)}} }
 	second := int(capacity - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
 	if got := refusal(t, m.report(items(second+1), m.change("large", -1))); got == "" {
@@ -279,15 +279,15 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 	if err := m.report(nil, m.change("a", 100)); err != nil {
 		t.Fatal(err)
 	}
-	held, marked := s.tenant.bytes.Load(), s.marks.sum()
+	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
 	f.fail, f.lazy = true, true
 	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("a", -1)} {
 		for _, items := range [][]Item{nil, {{"k", sized(10)}}} {
 			if err := m.report(items, c); err == nil {
 				t.Errorf("%s: it did not fail", what)
 			}
-			if now := s.tenant.bytes.Load(); now != held || s.marks.sum() != marked {
-				t.Errorf("%s, %d items: the namespace holds %d, the marks %d, want %d and %d", what, len(items), now, s.marks.sum(), held, marked)
+			if now := s.usage.tenant.bytes.Load(); now != held || s.Marks.Bytes() != marked {
+				t.Errorf("%s, %d items: the namespace holds %d, the marks %d, want %d and %d", what, len(items), now, s.Marks.Bytes(), held, marked)
 			}
 		}
 	}
@@ -315,7 +315,7 @@ func TestMarks_LastPageFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, marked := s.tenant.bytes.Load(), s.marks.sum()
+	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
 	full := *s.Spec()
 	full.Ceilings.MaxBytes = held
 	s.settings.Store(&full)
@@ -329,8 +329,8 @@ func TestMarks_LastPageFails(t *testing.T) {
 			t.Errorf("%s: it did not fail", what)
 		}
 		f.fail = false
-		if now := s.tenant.bytes.Load(); now != held || s.marks.sum() != marked {
-			t.Errorf("%s: the namespace holds %d, the marks %d, want %d and %d", what, now, s.marks.sum(), held, marked)
+		if now := s.usage.tenant.bytes.Load(); now != held || s.Marks.Bytes() != marked {
+			t.Errorf("%s: the namespace holds %d, the marks %d, want %d and %d", what, now, s.Marks.Bytes(), held, marked)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func TestMarks_SumIsNeverLessThanZero(t *testing.T) {
 	defer h.close()
 	c := mark("a")
 	c.Remove, c.Before = true, 1000
-	if err := h.sources[0].Report(nil, []store.MarkChange{c}); err != nil {
+	if err := h.sources[0].Marks.Report(nil, []store.MarkChange{c}); err != nil {
 		t.Fatal(err)
 	}
 	h.check("at the end")
@@ -383,7 +383,7 @@ func TestMarks_SumsFollowTheStore(t *testing.T) {
 		}
 		i := r.IntN(3)
 		m, s := of(i, uint64(1+r.IntN(3))), h.sources[i]
-		what, before := "", s.tenant.bytes.Load()
+		what, before := "", s.usage.tenant.bytes.Load()
 		var err error
 		switch n := r.IntN(100); {
 		case n < 70:
@@ -441,7 +441,7 @@ func TestMarks_SumsFollowTheStore(t *testing.T) {
 			t.Fatalf("step %d, %s: %v", step, what, err)
 		}
 		h.check(fmt.Sprintf("step %d, %s", step, what))
-		if now := s.tenant.bytes.Load(); now > before && now > c.MaxBytes && what != "a restart" && what != "the end of a source" {
+		if now := s.usage.tenant.bytes.Load(); now > before && now > c.MaxBytes && what != "a restart" && what != "the end of a source" {
 			t.Fatalf("step %d, %s: the namespace grew from %d to %d bytes, its ceiling is %d", step, what, before, now, c.MaxBytes)
 		}
 	}

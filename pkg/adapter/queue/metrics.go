@@ -103,16 +103,16 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			if c.Kept > 0 {
 				o.ObserveInt64(kept, c.Kept, labels)
 			}
-			o.ObserveInt64(stored, s.bytes.Load(), labels)
-			if n := s.MarkedBytes(); n > 0 {
+			o.ObserveInt64(stored, s.usage.bytes.Load(), labels)
+			if n := s.Marks.Bytes(); n > 0 {
 				o.ObserveInt64(marked, n, labels)
 			}
-			o.ObserveInt64(storedKeys, s.keys.Load(), labels)
+			o.ObserveInt64(storedKeys, s.usage.keys.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
 			}
-			for i := range s.refused {
-				if n := s.refused[i].Load(); n > 0 {
+			for i := range s.usage.refused {
+				if n := s.usage.refused[i].Load(); n > 0 {
 					o.ObserveInt64(refused, n, with("quota", quotas[i]))
 				}
 			}

@@ -18,7 +18,7 @@ func TestSource_WaitsForNoOthersBulk(t *testing.T) {
 	for i := range items {
 		items[i].Key = fmt.Sprint("k", i)
 	}
-	unlock := h.sources[0].lockItems(items)
+	unlock := h.sources[0].stripes.lockItems(items)
 	defer unlock()
 	done := make(chan struct{})
 	go func() {

@@ -185,20 +185,20 @@ func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 		q.expiry.anew.Store(true) // the sweeper may have skipped its rows
 	}
 	q.byPath[settings.Path()] = s
-	moved := s.tenant.namespace != settings.Namespace
+	moved := s.usage.tenant.namespace != settings.Namespace
 	q.mu.Unlock()
 	if moved {
 		q.move(s)
 	}
 	if !ok { // without the lock: it reads the disk
-		if err := s.countKept(); err != nil {
+		if err := s.Letters.countAll(); err != nil {
 			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
 		}
 	}
-	if trim && s.kept.count.Load() > 0 {
-		q.work.Go(s.trimKept)
+	if trim && s.usage.kept.Load() > 0 {
+		q.work.Go(s.Letters.trim)
 	}
-	s.load()
+	s.page.load()
 	q.cfg.Wake(s)
 	return s, nil
 }

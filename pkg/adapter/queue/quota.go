@@ -23,6 +23,32 @@ type tenant struct {
 	bytes     atomic.Int64
 }
 
+// usage is what a source stores, as quotas count it. Everything is atomic but tenant,
+// which changes under the source's gate and Queue.mu, held both, and is read under either.
+type usage struct {
+	store  store.Store
+	tenant *tenant
+
+	keys    atomic.Int64              // entries of keys
+	bytes   atomic.Int64              // of all entries, dead letters too
+	letters atomic.Int64              // dead letters of all kinds
+	kept    atomic.Int64              // dead letters that are kept
+	refused [len(quotas)]atomic.Int64 // for each quota, since the start
+}
+
+// read reads what is stored of the source, except for how many dead letters are kept.
+func (u *usage) read(uid string) error {
+	keys, letters, err := u.store.Count(uid)
+	if err != nil {
+		return err
+	}
+	bytes, err := u.store.Bytes(uid)
+	u.keys.Store(keys)
+	u.letters.Store(letters)
+	u.bytes.Store(bytes)
+	return err
+}
+
 // join counts the source in its namespace. The caller holds Queue.mu.
 func (q *Queue) join(s *Source, namespace string) {
 	t, ok := q.tenants[namespace]
@@ -31,16 +57,16 @@ func (q *Queue) join(s *Source, namespace string) {
 		q.tenants[namespace] = t
 	}
 	t.sources++
-	t.keys.Add(s.keys.Load())
-	t.bytes.Add(s.bytes.Load() + s.marks.sum())
-	s.tenant = t
+	t.keys.Add(s.usage.keys.Load())
+	t.bytes.Add(s.usage.bytes.Load() + s.Marks.Bytes())
+	s.usage.tenant = t
 }
 
 // part undoes join. The caller holds Queue.mu, and the source's gate for writing.
 func (q *Queue) part(s *Source) {
-	t := s.tenant
-	t.keys.Add(-s.keys.Load())
-	t.bytes.Add(-s.bytes.Load() - s.marks.sum())
+	t := s.usage.tenant
+	t.keys.Add(-s.usage.keys.Load())
+	t.bytes.Add(-s.usage.bytes.Load() - s.Marks.Bytes())
 	if t.sources--; t.sources == 0 {
 		delete(q.tenants, t.namespace)
 	}
@@ -53,69 +79,63 @@ func (q *Queue) move(s *Source) {
 	defer s.gate.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if namespace := s.Spec().Namespace; namespace != s.tenant.namespace && !s.removed.Load() {
+	if namespace := s.Spec().Namespace; namespace != s.usage.tenant.namespace && !s.removed.Load() {
 		q.part(s)
 		q.join(s, namespace)
 	}
 }
 
 // hold adds keys and bytes to the sums, or subtracts them.
-func (s *Source) hold(keys, bytes int64) {
-	s.keys.Add(keys)
-	s.bytes.Add(bytes)
-	s.tenant.keys.Add(keys)
-	s.tenant.bytes.Add(bytes)
+func (u *usage) hold(keys, bytes int64) {
+	u.keys.Add(keys)
+	u.bytes.Add(bytes)
+	u.tenant.keys.Add(keys)
+	u.tenant.bytes.Add(bytes)
 }
 
 // reservation is the keys and bytes that a call has counted before they are stored.
 type reservation struct{ keys, bytes int64 }
 
 // reserve counts the key's new entry before it is stored, so that concurrent calls
-// allOrNone stay within the quotas. A change that does not grow is never refused for
+// together stay within the quotas. A change that does not grow is never refused for
 // a quota. The caller must call settle or release later.
-func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Spec) error {
+func (u *usage) reserve(k *keyState, e *schedule.Entry, settings *schedule.Spec) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
 	if k.storedCount() == 0 && k.reserved.keys == 0 {
 		more.keys = 1
 	}
+	t := u.tenant
 	if more == (reservation{}) {
-		return s.checkSpace(0, s.tenant.bytes.Load())
+		return u.checkSpace(0, t.bytes.Load())
 	}
-	t := s.tenant
 	t.reserving.Lock()
 	defer t.reserving.Unlock()
-	freed := k.freed(more.bytes)
-	if quota, detail := s.exceededQuota(more, freed, settings); quota != "" {
-		s.refused[slices.Index(quotas[:], quota)].Add(1)
+	before, after := k.swap.grown(k.swap.reserved), k.swap.grown(k.swap.reserved+more.bytes)
+	grown, sum := after-before, t.bytes.Load()-k.swap.reserved+after
+	if quota, detail := u.exceeded(more, grown, sum, settings); quota != "" {
+		u.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
-	if err := s.checkSpace(more.bytes-freed.now, t.bytes.Load()+more.bytes-freed.all); err != nil {
+	if err := u.checkSpace(grown, sum); err != nil {
 		return err
 	}
-	s.hold(more.keys, more.bytes)
+	u.hold(more.keys, more.bytes)
 	k.reserve(more)
 	return nil
-}
-
-// freed is how many bytes of marks a change frees, at most the bytes that its keys reserve: of all their
-// reserved bytes, and of the bytes reserved now. It is not taken from the namespace's sum before it is stored.
-type freed struct{ all, now int64 }
-
-func (k *keyState) freed(bytes int64) freed {
-	if k.call == nil {
-		return freed{}
-	}
-	all := min(k.call.freed, k.call.reserved+bytes)
-	return freed{all, all - min(k.call.freed, k.call.reserved)}
 }
 
 func (k *keyState) reserve(more reservation) {
 	k.reserved.keys += more.keys
 	k.reserved.bytes += more.bytes
-	if k.call != nil {
-		k.call.reserved += more.bytes
-	}
+	k.swap.reserved += more.bytes
 }
+
+// swap is the bytes of marks that a call frees, which its items may use, and the bytes
+// that its items have reserved. Both are in the namespace's sum until the call is stored.
+type swap struct{ freed, reserved int64 }
+
+// grown is how many bytes more the namespace has after the call when its items reserve so many.
+func (w *swap) grown(reserved int64) int64 { return max(0, reserved-w.freed) }
 
 // The quotas, as metrics name them.
 const (
@@ -128,42 +148,54 @@ const (
 
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
-// exceededQuota returns the quota that the reservation would exceed, "" for none.
-func (s *Source) exceededQuota(more reservation, freed freed, settings *schedule.Spec) (quota, detail string) {
-	c, t := &settings.Ceilings, s.tenant
+// exceeded returns the quota that the reservation would exceed, "" for none: the
+// namespace grows by so many bytes, and has that sum then.
+func (u *usage) exceeded(more reservation, grown, sum int64, settings *schedule.Spec) (quota, detail string) {
+	c, t := &settings.Ceilings, u.tenant
 	switch {
 	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:
 		return ceilingPending, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s have reached the number of keys that the administrator allows it, %d; replacing an existing one is still possible",
 			ceilingPending, t.namespace, c.MaxPending)
-	case more.keys > 0 && s.keys.Load()+more.keys > settings.MaxPending:
+	case more.keys > 0 && u.keys.Load()+more.keys > settings.MaxPending:
 		return quotaPending, quotaPending + ": the source has reached its number of keys; replacing an existing one is still possible"
-	case more.bytes > freed.now && c.MaxBytes > 0 && t.bytes.Load()+more.bytes-freed.all > c.MaxBytes:
+	case grown > 0 && c.MaxBytes > 0 && sum > c.MaxBytes:
 		return ceilingBytes, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s would store %d bytes more than the administrator allows it, %d; replacing an entry by one that is not larger is still possible",
-			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-freed.all-c.MaxBytes, c.MaxBytes)
-	case more.bytes > 0 && settings.MaxBytes > 0 && s.bytes.Load()+more.bytes > settings.MaxBytes:
+			ceilingBytes, t.namespace, sum-c.MaxBytes, c.MaxBytes)
+	case more.bytes > 0 && settings.MaxBytes > 0 && u.bytes.Load()+more.bytes > settings.MaxBytes:
 		return quotaBytes, fmt.Sprintf("%s: the source would store %d bytes more than its %d; replacing an entry by one that is not larger is still possible",
-			quotaBytes, s.bytes.Load()+more.bytes-settings.MaxBytes, settings.MaxBytes)
+			quotaBytes, u.bytes.Load()+more.bytes-settings.MaxBytes, settings.MaxBytes)
 	}
 	return "", ""
 }
 
+// noSpaceFor reports that there is no space for so many bytes more: in the quotas, or on
+// the disk. An outcome that grows is cut short then.
+func (u *usage) noSpaceFor(growth int64, settings *schedule.Spec) bool {
+	if growth <= 0 {
+		return false
+	}
+	sum := u.tenant.bytes.Load() + growth
+	quota, _ := u.exceeded(reservation{bytes: growth}, growth, sum, settings)
+	return quota != "" || space(u.store, growth, sum) != nil
+}
+
 // unreserve releases the reservation of the key.
-func (s *Source) unreserve(k *keyState) {
-	s.hold(-k.reserved.keys, -k.reserved.bytes)
+func (u *usage) unreserve(k *keyState) {
+	u.hold(-k.reserved.keys, -k.reserved.bytes)
 	k.reserve(reservation{-k.reserved.keys, -k.reserved.bytes})
 }
 
 // release releases the reservations of a call that changes nothing.
-func (s *Source) release(keys []keyState) {
+func (u *usage) release(keys []keyState) {
 	for i := range keys {
-		s.unreserve(&keys[i])
+		u.unreserve(&keys[i])
 	}
 }
 
 // settle replaces the key's reservation by the actual change.
-func (s *Source) settle(k *keyState) {
+func (u *usage) settle(k *keyState) {
 	keys := present(k.current) - k.storedCount()
-	s.hold(keys-k.reserved.keys, k.current.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
+	u.hold(keys-k.reserved.keys, k.current.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
@@ -184,33 +216,33 @@ func present(e *schedule.Entry) int64 {
 }
 
 // count counts an entry that was made, replaced or removed.
-func (s *Source) count(c store.Change) {
+func (u *usage) count(c store.Change) {
 	keys := present(c.New) - present(c.Old)
 	if c.Corrupt {
 		keys--
 	}
 	if schedule.IsDeadLetterKey(c.Key) {
-		s.deadLetters.Add(keys)
+		u.letters.Add(keys)
 		if schedule.IsKeptLetterKey(c.Key) {
-			s.kept.count.Add(keys)
+			u.kept.Add(keys)
 		}
 		keys = 0
 	}
-	s.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))
+	u.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))
 }
 
 // checkSpace refuses a change for which the disk has no space, and counts that.
-func (s *Source) checkSpace(growth, held int64) error {
-	err := s.q.checkSpace(growth, held)
+func (u *usage) checkSpace(growth, held int64) error {
+	err := space(u.store, growth, held)
 	if err != nil {
-		s.refused[slices.Index(quotas[:], diskSpace)].Add(1)
+		u.refused[slices.Index(quotas[:], diskSpace)].Add(1)
 	}
 	return err
 }
 
-// checkSpace refuses growth for which the disk has no space.
-func (q *Queue) checkSpace(growth, held int64) error {
-	err := q.store.Space(growth, held)
+// space refuses growth for which the disk has no space.
+func space(s store.Store, growth, held int64) error {
+	err := s.Space(growth, held)
 	if errors.Is(err, store.ErrFull) {
 		return &schedule.Error{Code: schedule.CodeStorageFull, RetryAfter: 10 * time.Second,
 			Detail: "the adapter's disk is full: nothing was changed; free some space or delete schedules, then try again"}

@@ -33,8 +33,8 @@ type house struct {
 // tenantSource is a source of a namespace, with the ceilings of that.
 func tenantSource(namespace, name string, c schedule.Ceilings) *schedule.Spec {
 	return &schedule.Spec{
-		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000, Ceilings: c,
+		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000}, Ceilings: c,
 	}
 }
 
@@ -117,12 +117,12 @@ func (h *house) check(when string) {
 		}
 		keys, bytes := h.scan(s.uid)
 		stored, err := h.db.Bytes(s.uid)
-		if s.keys.Load() != keys || s.bytes.Load() != bytes || stored != bytes || err != nil {
+		if s.usage.keys.Load() != keys || s.usage.bytes.Load() != bytes || stored != bytes || err != nil {
 			h.t.Fatalf("%s: source %s holds %d keys of %d bytes; counted are %d of %d, in the store %d (%v)",
-				when, s.uid, keys, bytes, s.keys.Load(), s.bytes.Load(), stored, err)
+				when, s.uid, keys, bytes, s.usage.keys.Load(), s.usage.bytes.Load(), stored, err)
 		}
 		marked := h.marked(s.uid)
-		if got := s.marks.sum(); got != marked {
+		if got := s.Marks.Bytes(); got != marked {
 			h.t.Fatalf("%s: source %s holds %d bytes of marks, counted are %d", when, s.uid, marked, got)
 		}
 		n := namespaces[s.Spec().Namespace]
@@ -258,7 +258,7 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 }
 
 // Of several together none is stored when one is over the quota, and nothing
-// stays reserved; in a bulk each is keyState alone, and a key that shrinks and
+// stays reserved; in a bulk each is judged alone, and a key that shrinks and
 // grows again in one call may have what it had.
 func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	t.Parallel()
@@ -356,12 +356,12 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 			t.Errorf("a replacement is %q", refused)
 		}
 		outcome(schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{Dest: "http://x", Code: 400, Data: make([]byte, 1000)}})
-		if s.deadLetters.Load() != 1 || s.bytes.Load() < 6000 {
-			t.Errorf("%d dead letters, %d bytes", s.deadLetters.Load(), s.bytes.Load())
+		if s.usage.letters.Load() != 1 || s.usage.bytes.Load() < 6000 {
+			t.Errorf("%d dead letters, %d bytes", s.usage.letters.Load(), s.usage.bytes.Load())
 		}
 		outcome(schedule.Outcome{Kind: schedule.Succeeded})
-		if s.bytes.Load() != 0 {
-			t.Errorf("%d bytes are left", s.bytes.Load())
+		if s.usage.bytes.Load() != 0 {
+			t.Errorf("%d bytes are left", s.usage.bytes.Load())
 		}
 	})
 }

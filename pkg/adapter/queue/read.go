@@ -1,12 +1,9 @@
 package queue
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +20,7 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 		return schedule.View{}, false, err
 	}
 	defer s.leave()
-	f, under := s.stripe(key).flightOf(key)
+	f, under := s.stripes.copy(key)
 	e := f.Entry
 	if !f.Own {
 		var err error
@@ -88,7 +85,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	var items []store.Item
 	var next store.Position
 	if o.State == InFlight {
-		views, next := s.listFlights(o, after, now)
+		views, next := s.stripes.list(o, after, now)
 		return views, next, nil
 	}
 	if o.ByDue {
@@ -111,7 +108,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 		if item.Entry == nil {
 			continue // it cannot be read
 		}
-		v, ok := s.view(item, now)
+		v, ok := s.stripes.view(item, now)
 		if o.ByDue && v.DueAt.After(now) && (o.State == Due || o.State == Retrying) {
 			return views, "", nil // the rest waits
 		}
@@ -120,46 +117,6 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 		}
 	}
 	return views, encodeToken(o.ByDue, next), nil
-}
-
-// listFlights is List of the keys in flight, which are in memory.
-func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time) (views []schedule.View, next string) {
-	for i := range s.stripes {
-		views = s.stripes[i].list(views, o, after, now)
-	}
-	slices.SortFunc(views, func(a, b schedule.View) int {
-		if o.ByDue {
-			return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Key, b.Key))
-		}
-		return cmp.Compare(a.Key, b.Key)
-	})
-	if len(views) <= o.Limit {
-		return views, ""
-	}
-	last := &views[o.Limit-1]
-	return views[:o.Limit:o.Limit], encodeToken(o.ByDue, store.Position{At: last.DueAt, Key: last.Key})
-}
-
-// list appends the keys in flight that the options select.
-func (st *stripe) list(views []schedule.View, o ListOptions, after store.Position, now time.Time) []schedule.View {
-	st.shown.Lock()
-	defer st.shown.Unlock()
-	for key, f := range st.flights {
-		behind := after.Key < key
-		if o.ByDue {
-			behind = after.Before(store.Position{At: f.Entry.DueAt, Key: key})
-		}
-		if f.Own && behind && strings.HasPrefix(key, o.Prefix) && !schedule.IsDeadLetterKey(key) {
-			views = append(views, schedule.NewView(key, f.Entry, true, true, now))
-		}
-	}
-	return views
-}
-
-func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
-	f, under := s.stripe(item.Key).flightOf(item.Key)
-	own := f.Own && f.Entry.Revision == item.Entry.Revision
-	return schedule.NewView(item.Key, item.Entry, under, own, now), own || !item.Entry.Expired(now)
 }
 
 // A token has the order, and the due time and key of the last row.
@@ -238,6 +195,7 @@ const (
 	countingFactor = 20
 )
 
+// counting is the last complete counting of a large backlog. A call holds its lock while it counts.
 type counting struct {
 	sync.Mutex
 	backlog store.Backlog
@@ -256,18 +214,19 @@ func (s *Source) Counts() (Counts, error) {
 	if err != nil {
 		return Counts{}, err
 	}
-	s.page.Lock()
+	s.page.mu.Lock()
 	letters := s.page.letters.flights
-	s.page.Unlock()
+	s.page.mu.Unlock()
+	u := &s.usage
 	return Counts{
-		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.flights.Load(),
-		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt, DeadLetters: max(s.deadLetters.Load()-s.kept.count.Load(), 0), Kept: s.kept.count.Load(),
-		LettersInFlight: int64(letters),
+		Pending: max(u.keys.Load()-s.stripes.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.stripes.underWay.Load(),
+		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt,
+		DeadLetters: max(u.letters.Load()-u.kept.Load(), 0), Kept: u.kept.Load(), LettersInFlight: int64(letters),
 	}, nil
 }
 
 func (s *Source) backlog() (store.Backlog, error) {
-	backlog, err := s.q.store.Backlog(s.uid, s.now(), exactDue, s.inFlight)
+	backlog, err := s.q.store.Backlog(s.uid, s.now(), exactDue, s.stripes.inFlight)
 	if err != nil || !backlog.Partial {
 		return backlog, err
 	}
@@ -277,15 +236,9 @@ func (s *Source) backlog() (store.Backlog, error) {
 		return s.counts.backlog, nil
 	}
 	start := time.Now()
-	backlog, err = s.q.store.Backlog(s.uid, s.now(), math.MaxInt, s.inFlight)
+	backlog, err = s.q.store.Backlog(s.uid, s.now(), math.MaxInt, s.stripes.inFlight)
 	if err == nil {
 		s.counts.backlog, s.counts.at, s.counts.took = backlog, time.Now(), time.Since(start)
 	}
 	return backlog, err
-}
-
-// inFlight reports whether a row of the index is of a delivery under way.
-func (s *Source) inFlight(key string, revision uint64) bool {
-	f, _ := s.stripe(key).flightOf(key)
-	return f.Own && f.Entry.Revision == revision
 }

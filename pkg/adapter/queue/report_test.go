@@ -24,14 +24,14 @@ func mark(object string) store.MarkChange {
 // objects are what is marked in watch 1 of the source.
 func objects(t *testing.T, s *Source) (found []string) {
 	t.Helper()
-	marks, more, err := s.Marks(1, "", 1000)
+	marks, more, err := s.Marks.List(1, "", 1000)
 	if err != nil || more {
 		t.Fatal(more, err)
 	}
 	for _, m := range marks {
 		found = append(found, m.Object)
 	}
-	if n, _, err := s.CountMarks(1); n != int64(len(found)) || err != nil {
+	if n, _, err := s.Marks.Count(1); n != int64(len(found)) || err != nil {
 		t.Errorf("%d marks are counted, %d are there: %v", n, len(found), err)
 	}
 	return found
@@ -49,39 +49,41 @@ func TestReport_AllOrNothing(t *testing.T) {
 		var refused *schedule.Error
 		for what, report := range map[string]func(s *Source) error{
 			"a quota": func(s *Source) error {
-				return s.Report([]Item{{"k1", due}, {"k2", due}, {"k3", due}}, []store.MarkChange{mark("a/b")})
+				return s.Marks.Report([]Item{{"k1", due}, {"k2", due}, {"k3", due}}, []store.MarkChange{mark("a/b")})
 			},
 			"a bad key": func(s *Source) error {
-				return s.Report([]Item{{"k1", due}, {"a\nb", due}}, []store.MarkChange{mark("a/b")})
+				return s.Marks.Report([]Item{{"k1", due}, {"a\nb", due}}, []store.MarkChange{mark("a/b")})
 			},
-			"an object without a name": func(s *Source) error { return s.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), mark("")}) },
-			"the same without items":   func(s *Source) error { return s.Report(nil, []store.MarkChange{mark("a/b"), mark("")}) },
+			"an object without a name": func(s *Source) error {
+				return s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), mark("")})
+			},
+			"the same without items": func(s *Source) error { return s.Marks.Report(nil, []store.MarkChange{mark("a/b"), mark("")}) },
 		} {
 			if err := report(h.sources[0]); !errors.As(err, &refused) {
 				t.Errorf("%s: %v", what, err)
 			}
-			if found := objects(t, h.sources[0]); found != nil || h.sources[0].keys.Load() != 0 {
-				t.Errorf("%s: there are marks of %v and %d keys", what, found, h.sources[0].keys.Load())
+			if found := objects(t, h.sources[0]); found != nil || h.sources[0].usage.keys.Load() != 0 {
+				t.Errorf("%s: there are marks of %v and %d keys", what, found, h.sources[0].usage.keys.Load())
 			}
 		}
-		if err := h.sources[0].Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
+		if err := h.sources[0].Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
 			t.Fatal(err)
 		}
 		kept := due
 		kept.Policy = schedule.Keep
-		if err := h.sources[0].Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}); err != nil {
+		if err := h.sources[0].Marks.Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}); err != nil {
 			t.Fatal(err)
 		}
 		gone := mark("a/c")
 		gone.Remove, gone.Before = true, gone.Mark.Size()
-		if err := h.sources[0].Report(nil, []store.MarkChange{mark("only"), gone}); err != nil {
+		if err := h.sources[0].Marks.Report(nil, []store.MarkChange{mark("only"), gone}); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.sources[0].Report(nil, nil); err != nil {
+		if err := h.sources[0].Marks.Report(nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		state := store.WatchState{Watch: 1, Version: "9", Complete: true}
-		if err := h.sources[0].SetWatchState(state); err != nil {
+		if err := h.sources[0].Marks.SetState(state); err != nil {
 			t.Fatal(err)
 		}
 		recount(t, h.sources[0], 1)
@@ -93,22 +95,22 @@ func TestReport_AllOrNothing(t *testing.T) {
 		if got, want := objects(t, s), []string{"a/b", "kept", "only"}; !cmp.Equal(got, want) {
 			t.Error(got, want)
 		}
-		if m, ok, err := s.Mark(1, "a/b"); !ok || err != nil || !cmp.Equal(m, mark("a/b").Mark) {
+		if m, ok, err := s.Marks.Get(1, "a/b"); !ok || err != nil || !cmp.Equal(m, mark("a/b").Mark) {
 			t.Error(m, ok, err)
 		}
-		if states, err := s.WatchStates(); len(states) != 2 || !cmp.Equal(states[0], state) || err != nil {
+		if states, err := s.Marks.States(); len(states) != 2 || !cmp.Equal(states[0], state) || err != nil {
 			t.Error(states, err)
 		}
 		if found := objects(t, h.sources[1]); found != nil {
 			t.Error("of another source:", found)
 		}
 		for _, watch := range []uint64{1, countOf(1)} {
-			if err := s.RemoveWatch(watch); err != nil {
+			if err := s.Marks.Remove(watch); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if states, err := s.WatchStates(); len(states) > 0 || err != nil || objects(t, s) != nil || s.keys.Load() != 2 {
-			t.Error("a watch that was removed has states or marks, or took keys away:", states, err, s.keys.Load())
+		if states, err := s.Marks.States(); len(states) > 0 || err != nil || objects(t, s) != nil || s.usage.keys.Load() != 2 {
+			t.Error("a watch that was removed has states or marks, or took keys away:", states, err, s.usage.keys.Load())
 		}
 	})
 }
@@ -126,28 +128,28 @@ func TestReport_FullDisk(t *testing.T) {
 		h.open()
 		defer h.close()
 		s := h.sources[0]
-		if err := s.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
+		if err := s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
 			t.Fatal(err)
 		}
 		free(1<<30/20 - 1)
 		full := "storage_full the adapter's disk is full"
-		if got := refusal(t, s.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
+		if got := refusal(t, s.Marks.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
 			t.Error("a mark:", got)
 		}
-		if got := refusal(t, s.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/d")})); got != full {
+		if got := refusal(t, s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/d")})); got != full {
 			t.Error("a mark, with an item that does not grow:", got)
 		}
 		gone := mark("a/c")
 		gone.Remove = true
 		free(1 << 30 / 20)
-		if got := refusal(t, s.Report([]Item{{"k1", sized(9)}}, []store.MarkChange{gone})); got != "" {
+		if got := refusal(t, s.Marks.Report([]Item{{"k1", sized(9)}}, []store.MarkChange{gone})); got != "" {
 			t.Error("the end of a mark, with an item that does not grow:", got)
 		}
 		if got := objects(t, s); !cmp.Equal(got, []string{"a/b"}) {
 			t.Error(got)
 		}
 		free(1 << 30)
-		if err := s.Report(nil, []store.MarkChange{mark("a/d")}); err != nil {
+		if err := s.Marks.Report(nil, []store.MarkChange{mark("a/d")}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -171,12 +173,12 @@ func TestReport_OfARemovedSource(t *testing.T) {
 		reporters.Go(func() {
 			for i := 0; ; i++ {
 				name := fmt.Sprintf("%d/%d", n, i)
-				err := s.Report([]Item{{name, sized(1)}}, []store.MarkChange{mark(name)})
+				err := s.Marks.Report([]Item{{name, sized(1)}}, []store.MarkChange{mark(name)})
 				if err == nil {
-					err = s.Report(nil, []store.MarkChange{mark(name + "-lazy")})
+					err = s.Marks.Report(nil, []store.MarkChange{mark(name + "-lazy")})
 				}
 				if err == nil {
-					err = s.SetWatchState(store.WatchState{Watch: uint64(n)})
+					err = s.Marks.SetState(store.WatchState{Watch: uint64(n)})
 				}
 				if err != nil {
 					expect("a report", err)
@@ -198,13 +200,13 @@ func TestReport_OfARemovedSource(t *testing.T) {
 	if all, err := h.db.Sources(); len(all) != 0 || err != nil {
 		t.Errorf("there are sources %v: %v", all, err)
 	}
-	_, _, marksErr := s.Marks(1, "", 1)
-	_, _, markErr := s.Mark(1, "a")
-	_, _, countErr := s.CountMarks(1)
-	_, statesErr := s.WatchStates()
+	_, _, marksErr := s.Marks.List(1, "", 1)
+	_, _, markErr := s.Marks.Get(1, "a")
+	_, _, countErr := s.Marks.Count(1)
+	_, statesErr := s.Marks.States()
 	for what, err := range map[string]error{
-		"Marks": marksErr, "Mark": markErr, "CountMarks": countErr, "WatchStates": statesErr, "RemoveWatch": s.RemoveWatch(1),
-		"SetWatchState": s.SetWatchState(store.WatchState{}), "Report": s.Report(nil, []store.MarkChange{mark("a")}),
+		"List": marksErr, "Get": markErr, "Count": countErr, "States": statesErr, "Remove": s.Marks.Remove(1),
+		"SetState": s.Marks.SetState(store.WatchState{}), "Report": s.Marks.Report(nil, []store.MarkChange{mark("a")}),
 	} {
 		expect(what, err)
 	}
@@ -243,14 +245,14 @@ func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 			keep, inherit = append(keep, Item{key, sized(1)}), append(inherit, Item{key, after(time.Minute)})
 		}
 		a.seen = nil
-		if err := s.Report(inherit, []store.MarkChange{mark("a")}); err != nil {
+		if err := s.Marks.Report(inherit, []store.MarkChange{mark("a")}); err != nil {
 			t.Fatal(err)
 		}
 		if want := []string{"3 changes 0 marks", "2 changes 1 marks"}; !cmp.Equal(a.seen, want) {
 			t.Error(a.seen, want)
 		}
 		a.seen = nil
-		if err := s.Report(keep, []store.MarkChange{mark("a")}); err != nil {
+		if err := s.Marks.Report(keep, []store.MarkChange{mark("a")}); err != nil {
 			t.Fatal(err)
 		}
 		if want := []string{"5 changes 1 marks"}; !cmp.Equal(a.seen, want) {
@@ -272,17 +274,17 @@ func TestReport_CarriesTheState(t *testing.T) {
 			return store.MarkChange{Watch: 1, State: &store.WatchState{Watch: 1, Scope: "*", Version: version, Complete: true}}
 		}
 		var refused *schedule.Error
-		if err := s.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), at("6")}); !errors.As(err, &refused) {
+		if err := s.Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), at("6")}); !errors.As(err, &refused) {
 			t.Error(err)
 		}
-		if states, err := s.WatchStates(); err != nil || len(states) > 0 {
+		if states, err := s.Marks.States(); err != nil || len(states) > 0 {
 			t.Errorf("%v, %v after a refused report", states, err)
 		}
-		if err := s.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}); err != nil {
+		if err := s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}); err != nil {
 			t.Fatal(err)
 		}
 		want := []store.WatchState{*at("7").State}
-		if states, err := s.WatchStates(); err != nil || !cmp.Equal(states, want) || len(objects(t, s)) != 1 {
+		if states, err := s.Marks.States(); err != nil || !cmp.Equal(states, want) || len(objects(t, s)) != 1 {
 			t.Errorf("%v, %v, want %v", states, err, want)
 		}
 	})
@@ -316,7 +318,7 @@ func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
 					for range c.others {
 						items = append(items, Item{"other", sized(10)})
 					}
-					if err := s.Report(items, nil); err != nil {
+					if err := s.Marks.Report(items, nil); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -2,7 +2,7 @@ package queue
 
 import (
 	"errors"
-	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,77 +13,62 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
 )
 
-// stripes is how many locks the keys of a source share.
-const stripes = 64
-
 // Source is the queue of one source. All methods are safe for concurrent use;
 // a source that was removed answers not_found.
+//
+// Its locks, in the order in which they are taken:
+//
+//   - gate is held for reading by every call from its start to its end, and for writing
+//     while the source is removed or moves to another namespace. It guards removed, and
+//     the namespace that usage counts for.
+//   - stripes, by their number, guard the entries of keys in the store, and the deliveries
+//     under way.
+//   - Letters has one lock for all dead letters that are kept, which have no stripes.
+//   - page, the bytes of Marks, the namespace's reservations and counts have a lock each,
+//     under which none of the above is taken.
+//
+// Everything else is atomic.
 type Source struct {
 	q        *Queue
 	uid      string
 	settings atomic.Pointer[schedule.Spec]
-	counts   counting
 
-	gate    sync.RWMutex // held for reading by every call, for writing by Remove
+	// Letters are the dead letters that are kept.
+	Letters Letters
+	// Marks are what is remembered of the objects that the source watches.
+	Marks Marks
+
+	gate    sync.RWMutex
 	removed atomic.Bool
 
-	page struct {
-		sync.Mutex
-		*timer.Page
-		letters letters
-		queued  bool // a load waits for its turn, or is under way
-	}
-	again atomic.Int64 // keys that wait to be read once more
-
-	// A source has stripes of its own: a bulk call holds most of them while it
-	// writes, and the keys of other sources must not wait for that.
-	stripes [stripes]stripe
-
-	tenant      *tenant // guarded by gate
-	kept        kept
-	feed        recent.FeedRef
-	keys        atomic.Int64 // entries of keys
-	bytes       atomic.Int64 // of all entries, dead letters too
-	marks       marks
-	deadLetters atomic.Int64              // of all kinds
-	expired     atomic.Int64              // since the start
-	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
-	changes     tally
-	flights     atomic.Int64 // deliveries under way
-	own         atomic.Int64 // deliveries with nothing behind them: their entry is not pending
+	stripes stripes
+	page    page
+	usage   usage
+	counts  counting
+	feed    recent.FeedRef
+	changes tally
+	expired atomic.Int64 // since the start
 }
 
 func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {
-	keys, dead, err := q.store.Count(settings.UID)
-	if err != nil {
-		return nil, err
-	}
-	bytes, err := q.store.Bytes(settings.UID)
-	if err != nil {
-		return nil, err
-	}
 	s := &Source{q: q, uid: settings.UID}
+	s.Letters.s, s.Marks.s, s.page.s, s.usage.store, s.stripes.seed = s, s, s, q.store, q.seed
 	s.settings.Store(settings)
-	s.keys.Store(keys)
-	s.bytes.Store(bytes)
-	s.deadLetters.Store(dead)
-	if err := s.readMarks(); err != nil {
+	if err := s.usage.read(s.uid); err != nil {
+		return nil, err
+	}
+	if err := s.Marks.read(); err != nil {
 		return nil, err
 	}
 	q.join(s, settings.Namespace)
-	s.page.Page = timer.New(q.pageRows(len(q.sources) + 1))
+	s.page.rows = timer.New(q.pageRows(len(q.sources) + 1))
 	return s, nil
-}
-
-// resize gives the page another size.
-func (s *Source) resize(rows int) {
-	s.page.Lock()
-	s.page.Resize(rows)
-	s.page.Unlock()
 }
 
 // Spec is what the source asks for now.
 func (s *Source) Spec() *schedule.Spec { return s.settings.Load() }
+
+func (s *Source) now() time.Time { return s.q.cfg.Now().Round(0) }
 
 // enter guards a call against Remove. After nil the caller must call leave.
 func (s *Source) enter() error {
@@ -97,100 +82,25 @@ func (s *Source) enter() error {
 
 func (s *Source) leave() { s.gate.RUnlock() }
 
-// stripe guards the keys of a source that hash to it, and their deliveries under way.
-// A change holds it from start to end, also while it waits for a full disk. Therefore
-// reads do not take it: they read the flights under shown, which a change holds only
-// while it modifies them.
-type stripe struct {
-	sync.Mutex
-	shown   sync.Mutex
-	flights map[string]*activeFlight // nil until the first
-}
+// Removed reports that [Queue.Remove] has removed the source: nothing of it is
+// delivered any more.
+func (s *Source) Removed() bool { return s.removed.Load() }
 
-// show locks the flights for a change and returns the function to unlock them.
-func (st *stripe) show() func() {
-	st.shown.Lock()
-	return st.shown.Unlock
-}
+// Of which entries [Source.get] reads the event: of none, or of all.
+const (
+	outline = 0
+	whole   = math.MaxInt64
+)
 
-// flightOf returns a copy of the key's delivery under way, and whether there is one.
-func (st *stripe) flightOf(key string) (schedule.Flight, bool) {
-	st.shown.Lock()
-	defer st.shown.Unlock()
-	if f := st.flights[key]; f != nil {
-		return f.Flight, true
+// get reads a key's entry, and its event if the entry has at most most bytes. A key whose
+// entry cannot be read is treated as absent, but counted: a new entry replaces it, and a
+// cancellation removes it.
+func (s *Source) get(key string, most int64) (e *schedule.Entry, unreadable bool, err error) {
+	e, err = s.q.store.Outline(s.uid, key, most)
+	if _, ok := errors.AsType[*store.CorruptError](err); ok { // the store has logged it, once
+		return nil, true, nil
 	}
-	return schedule.Flight{}, false
-}
-
-// activeFlight is a delivery under way, and how to end it. Its fields change under the stripe's lock.
-type activeFlight struct {
-	schedule.Flight
-	cancel  func()        // ends the attempt, once there is one
-	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
-}
-
-func (s *Source) stripe(key string) *stripe { return &s.stripes[s.stripeOf(key)] }
-
-func (s *Source) stripeOf(key string) int {
-	return int(maphash.String(s.q.seed, key) % uint64(len(s.stripes)))
-}
-
-// lock locks the stripes of the keys, in the one order that cannot deadlock, and
-// returns the function to unlock them.
-func (s *Source) lock(keys ...string) (unlock func()) {
-	if len(keys) == 1 {
-		st := s.stripe(keys[0])
-		st.Lock()
-		return st.Unlock
-	}
-	held := s.stripesOf(keys)
-	for i := range s.stripes {
-		if held[i] {
-			s.stripes[i].Lock()
-		}
-	}
-	return func() {
-		for i := range s.stripes {
-			if held[i] {
-				s.stripes[i].Unlock()
-			}
-		}
-	}
-}
-
-// stripesOf returns which of the stripes have one of the keys.
-func (s *Source) stripesOf(keys []string) (held [stripes]bool) {
-	for _, key := range keys {
-		held[s.stripeOf(key)] = true
-	}
-	return held
-}
-
-// lockItems locks the stripes of the items' keys.
-func (s *Source) lockItems(items []Item) (unlock func()) {
-	if len(items) == 1 {
-		return s.lock(items[0].Key)
-	}
-	keys := make([]string, len(items))
-	for i := range items {
-		keys[i] = items[i].Key
-	}
-	return s.lock(keys...)
-}
-
-// flight is the key's delivery under way, or nil. The caller holds the stripe.
-func (s *Source) flight(key string) *activeFlight {
-	return s.stripe(key).flights[key]
-}
-
-// entry is the key's entry, nil when there is none, and whether there is one
-// that cannot be read. The caller holds the stripe.
-func (s *Source) entry(key string, f *activeFlight) (*schedule.Entry, bool, error) {
-	if f != nil && f.Own {
-		return f.Entry, false, nil
-	}
-	return s.get(key, outline)
+	return e, false, err
 }
 
 // accept registers an entry that is in the store now. The caller holds the stripe,
@@ -205,32 +115,21 @@ func (s *Source) accept(c store.Change) (wake bool) {
 	if feed := s.feed.Feed(); feed != nil {
 		s.showScheduled(feed, &c)
 	}
-	return s.add(c.Key, c.New)
+	return s.page.add(c.Key, c.New)
 }
-
-// add puts an entry into the page and reports whether it is the next one.
-func (s *Source) add(key string, e *schedule.Entry) bool {
-	s.page.Lock()
-	defer s.page.Unlock()
-	return s.page.Add(timer.Row{At: e.At().UnixNano(), Key: key, Revision: e.Revision})
-}
-
-// Removed reports that [Queue.Remove] has removed the source: nothing of it is
-// delivered any more.
-func (s *Source) Removed() bool { return s.removed.Load() }
 
 // NextAt is when [Source.Take] may return a key; zero if no time is known (Wake is
 // called when that changes), and always of a removed source.
 func (s *Source) NextAt() time.Time {
-	if s.Removed() || s.readsFail() || !s.q.mayDeliver() {
+	if s.Removed() || s.page.readsFail() || !s.q.mayDeliver() {
 		return time.Time{}
 	}
-	s.page.Lock()
-	defer s.page.Unlock()
+	s.page.mu.Lock()
+	defer s.page.mu.Unlock()
 	if l := &s.page.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
 		return s.now()
 	}
-	at, ok := s.page.Head()
+	at, ok := s.page.rows.Head()
 	if !ok {
 		return time.Time{}
 	}
@@ -240,82 +139,11 @@ func (s *Source) NextAt() time.Time {
 // NextKeyAt is when the first key of the page may be delivered, without dead letters, which go
 // to another sink; zero if the page has none.
 func (s *Source) NextKeyAt() time.Time {
-	s.page.Lock()
-	defer s.page.Unlock()
-	at, ok := s.page.First(func(key string) bool { return !schedule.IsDeadLetterKey(key) })
+	s.page.mu.Lock()
+	defer s.page.mu.Unlock()
+	at, ok := s.page.rows.First(func(key string) bool { return !schedule.IsDeadLetterKey(key) })
 	if !ok {
 		return time.Time{}
 	}
 	return time.Unix(0, at)
-}
-
-// load reads the next page of the due index in the background when the page
-// in memory runs low.
-func (s *Source) load() {
-	s.page.Lock()
-	needed := s.page.NeedsLoad() && !s.page.queued
-	s.page.queued = s.page.queued || needed
-	s.page.Unlock()
-	if !needed {
-		return
-	}
-	s.q.work.Go(func() {
-		// The load begins when its turn has come: rows that arrive during the load are
-		// put aside, and too many of them make it void.
-		s.q.loads <- struct{}{}
-		s.page.Lock()
-		after, n := s.page.BeginLoad()
-		s.page.Unlock()
-		err := s.loadPage(after, n)
-		<-s.q.loads
-		if errors.Is(err, errRemoved) || errors.Is(err, store.ErrClosed) {
-			return
-		}
-		if err != nil {
-			s.q.cfg.Log.Error("the due index cannot be read; trying again", "source", s.Spec().Path(), "error", err)
-			select {
-			case <-time.After(time.Second):
-				s.loaded()
-				s.load()
-			case <-s.q.stop:
-			}
-			return
-		}
-		s.loaded()
-		s.load() // too many rows may have arrived, which made it void
-		s.q.cfg.Wake(s)
-	})
-}
-
-// loaded lets the next load begin.
-func (s *Source) loaded() {
-	s.page.Lock()
-	s.page.queued = false
-	s.page.Unlock()
-}
-
-var errRemoved = errors.New("queue: the source was removed")
-
-func (s *Source) loadPage(after timer.Row, n int) error {
-	if err := s.enter(); err != nil {
-		s.page.Lock()
-		s.page.AbortLoad()
-		s.page.Unlock()
-		return errRemoved
-	}
-	defer s.leave()
-	from := store.Position{At: time.Unix(0, after.At), Key: after.Key}
-	rows, more, err := s.q.store.Due(make([]store.Row, 0, n), s.uid, from, n)
-	loaded := make([]timer.Row, len(rows))
-	for i, r := range rows {
-		loaded[i] = timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision}
-	}
-	s.page.Lock()
-	defer s.page.Unlock()
-	if err != nil {
-		s.page.AbortLoad()
-		return err
-	}
-	s.page.EndLoad(loaded, more)
-	return nil
 }

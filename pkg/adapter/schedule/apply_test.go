@@ -227,7 +227,7 @@ func TestPreviousDueAt_LastsUntilTheNextChange(t *testing.T) {
 // The source's policy applies if the request names none.
 func TestApply_PolicyOfTheSource(t *testing.T) {
 	t.Parallel()
-	src := &Spec{Policy: Latest, IngestPolicy: Earliest}
+	src := &Spec{Policy: Latest, Ingest: Ingest{Policy: Earliest}}
 	if c := apply(t, put(soon, ""), &waitingKey, false, src); c.Result != Merged {
 		t.Errorf("PUT: %s, want the source's latest to merge", c.Result)
 	}

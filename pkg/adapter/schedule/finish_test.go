@@ -350,7 +350,7 @@ func TestFlight_RecordsChanges(t *testing.T) {
 func TestDeadLetter_OfARejectedSupersededOne(t *testing.T) {
 	t.Parallel()
 	one := 1
-	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
 	for _, outcome := range []string{"400", "500"} { // the retry is used up after two failures
 		at := situations["a PUT behind"]
 		s := at.f.Finish(inputs(src), at.cur, outcomes[outcome])
@@ -381,7 +381,7 @@ func TestEvent_VanishesNotWithAnExpiry(t *testing.T) {
 		"a PUT":                      {*put(soon, Earliest), false, e.ExpiresAt},
 		"a run":                      {RunNow(Conditions{}), false, e.ExpiresAt},
 	} {
-		c, err := tc.r.Apply(inputs(&Spec{Policy: Replace, IngestPolicy: Earliest}), &e, tc.own)
+		c, err := tc.r.Apply(inputs(&Spec{Policy: Replace, Ingest: Ingest{Policy: Earliest}}), &e, tc.own)
 		if err != nil || !c.Entry.ExpiresAt.Equal(tc.want) {
 			t.Errorf("%s: expires at %v (%v), want %v", name, c.Entry.ExpiresAt, err, tc.want)
 		}
@@ -432,7 +432,7 @@ func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 	e := flyingKey
 	e.ExpiresAt = t0.Add(-time.Second)
 	zero := 0
-	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 	f := Flight{Entry: &e, Own: true}
 	if s := f.Finish(inputs(src), &e, outcomes["400"]); s.Dead == nil {
 		t.Errorf("400: %+v, want a dead letter", s)

@@ -149,7 +149,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	dead := Target{URL: "http://dead"}
 	zero := 0
-	src := &Spec{Sink: Target{URL: "http://sink"}, DeadLetter: &dead, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{Targets: Targets{Sink: Target{URL: "http://sink"}, DeadLetter: &dead}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 	failure := Failure{Dest: "http://sink", Code: 503, Data: []byte("no")}
 	for name, tc := range map[string]struct {
 		kind    OutcomeKind
@@ -197,7 +197,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 func TestDeadLetter_RetriedThenDropped(t *testing.T) {
 	t.Parallel()
 	one := 1
-	src := &Spec{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
 	e := flyingKey.deadLetter(inputs(nil), Failure{})
 	for outcome, want := range map[string]string{
 		"2xx": "delivered, gone", "again in 30 s": "delivered, gone", "never": "delivered, gone",

@@ -28,7 +28,7 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 		cur.UID, cur.Reason, cur.MaxInterval, cur.ExpiresAt = "u", "r", &interval, t0.Add(time.Hour)
 		cur.LastFailure = &LastFailure{Code: 503}
 		r := RunNow(Conditions{})
-		c := apply(t, &r, &cur, tc.own, &Spec{Policy: Fail, IngestPolicy: Keep})
+		c := apply(t, &r, &cur, tc.own, &Spec{Policy: Fail, Ingest: Ingest{Policy: Keep}})
 		want := &Entry{
 			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, Attempt: 7, Event: older, UID: "u", Reason: "r", MaxInterval: &interval,
 		}
@@ -133,7 +133,7 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 	}{
 		"refused":                          {&Spec{Letters: keeps}, refused, KeptLetter},
 		"retries used up":                  {&Spec{Letters: keeps, Delivery: Delivery{Retry: &none}}, Outcome{Kind: Failed, Failure: refused.Failure}, KeptLetter},
-		"refused, with a dead letter sink": {&Spec{Letters: keeps, DeadLetter: sink}, refused, DeadLettered},
+		"refused, with a dead letter sink": {&Spec{Letters: keeps, Targets: Targets{DeadLetter: sink}}, refused, DeadLettered},
 		"refused, and nothing is kept":     {&Spec{}, refused, Dropped},
 	} {
 		f := Flight{Entry: &flyingKey, Own: true}
@@ -157,7 +157,7 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 // A dead letter that its sink refuses is kept with what it was given up for first.
 func TestGiveUp_KeepsARefusedLetter(t *testing.T) {
 	t.Parallel()
-	src := &Spec{Letters: Letters{Keep: 1, MaxAge: time.Hour}, DeadLetter: &Target{URL: "http://dead"}}
+	src := &Spec{Letters: Letters{Keep: 1, MaxAge: time.Hour}, Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}}
 	f := Flight{Entry: &flyingKey, Own: true}
 	letter := f.Finish(inputs(src), &flyingKey, Outcome{Kind: Rejected, Failure: Failure{Code: 400}}).Dead
 	f = Flight{Entry: letter, Own: true}

@@ -24,7 +24,7 @@ func TestEvents_NewestIsDelivered(t *testing.T) {
 	first := uint64(time.Now().UnixNano())
 	for i := range uint64(3000) {
 		r := rand.New(rand.NewPCG(first+i, 0))
-		h := &history{key: key{now: t0, src: &Spec{Policy: Replace, IngestPolicy: Earliest, Delivery: Delivery{BackoffDelay: time.Second, Retry: new(r.IntN(3))}}}}
+		h := &history{key: key{now: t0, src: &Spec{Policy: Replace, Ingest: Ingest{Policy: Earliest}, Delivery: Delivery{BackoffDelay: time.Second, Retry: new(r.IntN(3))}}}}
 		h.src.Letters = Letters{Keep: 1, MaxAge: time.Hour}
 		if r.IntN(2) == 0 {
 			h.src.MaxInterval = 20 * time.Second

@@ -230,7 +230,7 @@ func (r *Request) policy(src *Spec) Policy {
 	case r.Policy != "":
 		return r.Policy
 	case r.Ingested:
-		return src.IngestPolicy
+		return src.Ingest.Policy
 	}
 	return src.Policy
 }

@@ -13,7 +13,7 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	const least = 10 * time.Second
 	now := time.Unix(1_800_000_000, 0)
 	src := &Spec{
-		Policy: Replace, IngestPolicy: Earliest, Ceilings: Ceilings{MinDelay: least}, MaxInterval: time.Second,
+		Policy: Replace, Ingest: Ingest{Policy: Earliest}, Ceilings: Ceilings{MinDelay: least}, MaxInterval: time.Second,
 		Delivery: Delivery{BackoffDelay: time.Second},
 	}
 	short, long := time.Second, time.Minute

@@ -30,45 +30,58 @@ type Spec struct {
 	// meaning for an adapter that is alone.
 	Group int
 
-	Sink       Target
-	DeadLetter *Target
+	Targets
 	// Extensions are spec.ceOverrides, applied last to every event.
 	Extensions map[string]string
 	Delivery   Delivery
-	// ServiceAccount is the account, in the source's namespace, whose token is sent to
-	// targets with an audience; "" = no token.
-	ServiceAccount string
 
-	Delay        time.Duration
-	Policy       Policy        // of requests that name none
-	IngestPolicy Policy        // of CloudEvents that name none
-	MaxInterval  time.Duration // 0 = off
+	Delay       time.Duration
+	Policy      Policy        // of requests that name none
+	MaxInterval time.Duration // 0 = off
 	// Jitter is the share of itself that a wait which an outcome asks for may grow by.
 	Jitter float64
 	// WarmUp is how long before a due time the sink is called to be awake then; 0 = off.
 	WarmUp  time.Duration
 	Letters Letters
+	Ingest  Ingest
+	Watch   *Watch // nil: the source watches nothing
 
-	IngestKey, IngestWhen string // CEL, "" = none
-
-	IngestPolicies []Policy      // what an event may ask for
-	IngestMaxDelay time.Duration // the longest delay that an event may ask for
-	// EventsNeedToken requires a token of an admitted caller for each event, also
-	// where the cluster requires none.
-	EventsNeedToken bool
 	// RBACOnly admits no caller to the schedule API for its namespace alone.
 	RBACOnly bool
 	Audit    bool // a log line for each admitted change
 
+	Limits
+	// Ceilings bound the sources of the namespace together.
+	Ceilings Ceilings
+	Suspend  bool
+}
+
+// Targets are where a source delivers to.
+type Targets struct {
+	Sink       Target
+	DeadLetter *Target
+	// ServiceAccount is the account, in the source's namespace, whose token is sent to
+	// targets with an audience; "" = no token.
+	ServiceAccount string
+}
+
+// Ingest is how CloudEvents become requests.
+type Ingest struct {
+	Key, When string        // CEL, "" = none
+	Policy    Policy        // of events that name none
+	Policies  []Policy      // what an event may ask for
+	MaxDelay  time.Duration // the longest delay that an event may ask for
+	// NeedsToken requires a token of an admitted caller for each event, also
+	// where the cluster requires none.
+	NeedsToken bool
+}
+
+// Limits bound a source.
+type Limits struct {
 	MaxInFlight  int
 	MaxPerSecond int // 0 = no limit
 	MaxPending   int64
 	MaxBytes     int64 // stored, before compression; 0 = no limit of its own
-	// Ceilings bound the sources of the namespace together.
-	Ceilings Ceilings
-	Suspend  bool
-
-	Watch *Watch // nil: the source watches nothing
 }
 
 // NoGroup is the number of the group of a source that no group has yet.

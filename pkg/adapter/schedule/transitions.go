@@ -59,19 +59,3 @@ var Transitions = []Transition{
 	{Leaving, "give up", Waiting, "maxInterval; rejected with Reschedule-After; after an expiry only"},
 	{Leaving, "restart", Absent, ""},
 }
-
-// StateOf is a key's state: cur is its entry or nil, f the delivery under way
-// or nil.
-func StateOf(v View, f *Flight) State {
-	switch {
-	case f == nil && v.Entry == nil:
-		return Absent
-	case f == nil:
-		return v.State
-	case v.Entry == nil:
-		return Leaving
-	case f.Own:
-		return InFlight
-	}
-	return Behind
-}

@@ -22,11 +22,17 @@ type key struct {
 func (k *key) own() bool { return k.flight != nil && k.flight.Own }
 
 func (k *key) state() State {
-	v := View{Entry: k.cur}
-	if k.cur != nil {
-		v = NewView("k", k.cur, k.flight != nil, k.own(), k.now)
+	switch {
+	case k.flight == nil && k.cur == nil:
+		return Absent
+	case k.flight == nil:
+		return NewView("k", k.cur, false, false, k.now).State
+	case k.cur == nil:
+		return Leaving
+	case k.own():
+		return InFlight
 	}
-	return StateOf(v, k.flight)
+	return Behind
 }
 
 func (k *key) start() bool {
@@ -148,7 +154,7 @@ func walk(t *testing.T, seed uint64, seen map[Transition]int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
 	retry := r.IntN(3)
-	k := &key{now: t0, src: &Spec{Policy: Replace, IngestPolicy: Earliest, Delivery: Delivery{BackoffDelay: time.Second}}}
+	k := &key{now: t0, src: &Spec{Policy: Replace, Ingest: Ingest{Policy: Earliest}, Delivery: Delivery{BackoffDelay: time.Second}}}
 	if r.IntN(2) == 0 {
 		k.src.Delivery.Retry = &retry
 	}

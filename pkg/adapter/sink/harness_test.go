@@ -22,7 +22,7 @@ var dueAt = time.Date(2026, 11, 21, 9, 0, 0, 123000000, time.UTC)
 // attempt is one of key K to url, changed by the given functions.
 func attempt(url string, change ...func(*schedule.Attempt)) schedule.Attempt {
 	src := &schedule.Spec{
-		UID: "u1", Namespace: "ops", Name: "git-repos", Sink: schedule.Target{URL: url},
+		UID: "u1", Namespace: "ops", Name: "git-repos", Targets: schedule.Targets{Sink: schedule.Target{URL: url}},
 		Delivery: schedule.Delivery{Timeout: time.Minute},
 	}
 	a := schedule.Attempt{

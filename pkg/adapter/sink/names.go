@@ -100,7 +100,7 @@ func newNames(server func(ctx context.Context, network, address string) (net.Con
 	return &names{
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) { return r.LookupNetIP(ctx, "ip", host) },
 		dialer: net.Dialer{KeepAlive: 30 * time.Second},
-		budget: budget.New(MaxLookups, nil),
+		budget: budget.New(MaxLookups),
 		known:  map[name]*addresses{},
 	}
 }

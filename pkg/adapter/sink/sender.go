@@ -93,7 +93,7 @@ func New(cfg Config) *Sender {
 		cfg:     cfg,
 		pool:    &idlePool{limit: cfg.MaxIdle},
 		names:   newNames(new(net.Dialer).DialContext),
-		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
+		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes)),
 		proxy:   proxyOf(http.ProxyFromEnvironment),
 
 		drainTimeout: drainTime, replyTimeout: replyTime,

@@ -194,10 +194,10 @@ func (f *File) read() ([]*schedule.Spec, error) {
 	}
 	var problems []error
 	for _, s := range wanted {
-		if _, err := expression.Compile(s.IngestKey, s.IngestWhen); err != nil {
+		if _, err := expression.Compile(s.Ingest.Key, s.Ingest.When); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
 		}
-		if s.EventsNeedToken && f.cfg.Tokens == "" {
+		if s.Ingest.NeedsToken && f.cfg.Tokens == "" {
 			problems = append(problems, fmt.Errorf("source %s: spec.ingest.authentication is required, and there are no tokens: give --token-file FILE", s.Path()))
 		}
 	}

@@ -17,19 +17,11 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// Targets are the resolved sinks of an object: in a file the uris of the spec, in a
-// cluster the uris of the status.
-type Targets struct {
-	Sink       schedule.Target
-	DeadLetter *schedule.Target // nil: none
-	// ServiceAccount identifies the source to a sink with an audience; "" = none.
-	ServiceAccount string
-}
-
 // FromObject is the source that an object describes, every default filled in
-// and its limits cut to the administrator's ceilings; a nil config has none. It
+// and its limits cut to the administrator's ceilings; a nil config has none. The
+// targets are resolved: in a file the uris of the spec, in a cluster the uris of the status. It
 // does not change the object. The error names everything that is wrong with it.
-func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Spec, error) {
+func FromObject(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.Config) (*schedule.Spec, error) {
 	src, _, errs := convert(o, t, config)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("sources: %s/%s: %w", o.Namespace, o.Name, errors.Join(errs...))
@@ -37,27 +29,29 @@ func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config
 	return src, nil
 }
 
-func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Spec, []ceilings.Cut, []error) {
+func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.Config) (*schedule.Spec, []ceilings.Cut, []error) {
 	o = o.DeepCopy()
 	o.SetDefaults(context.Background())
 	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
 	src := &schedule.Spec{
 		UID: uid(o), Namespace: o.Namespace, Name: o.Name,
-		Sink: t.Sink, DeadLetter: t.DeadLetter, ServiceAccount: t.ServiceAccount,
-		Delivery:     r.delivery(spec.Delivery),
-		Delay:        r.duration("spec.delay", *spec.Delay),
-		Policy:       r.policy("spec.conflictPolicy", *spec.ConflictPolicy),
-		IngestPolicy: r.policy("spec.ingest.conflictPolicy", *spec.Ingest.ConflictPolicy),
-		IngestKey:    spec.Ingest.Key, IngestWhen: spec.Ingest.When,
-		IngestPolicies:  r.policies("spec.ingest.policies", *spec.Ingest.Policies),
-		IngestMaxDelay:  r.duration("spec.ingest.maxDelay", *spec.Ingest.MaxDelay),
-		EventsNeedToken: *spec.Ingest.Authentication == v1alpha1.AuthenticationRequired,
-		RBACOnly:        *spec.Access == v1alpha1.AccessRBAC,
-		Audit:           spec.Audit,
-		Suspend:         spec.Suspend,
-		Jitter:          *spec.Jitter,
-		WarmUp:          r.duration("spec.warmUp", *spec.WarmUp),
-		Letters:         schedule.Letters{Keep: int(*spec.DeadLetters.Keep), MaxAge: r.duration("spec.deadLetters.maxAge", *spec.DeadLetters.MaxAge)},
+		Targets:  t,
+		Delivery: r.delivery(spec.Delivery),
+		Delay:    r.duration("spec.delay", *spec.Delay),
+		Policy:   r.policy("spec.conflictPolicy", *spec.ConflictPolicy),
+		Ingest: schedule.Ingest{
+			Key: spec.Ingest.Key, When: spec.Ingest.When,
+			Policy:     r.policy("spec.ingest.conflictPolicy", *spec.Ingest.ConflictPolicy),
+			Policies:   r.policies("spec.ingest.policies", *spec.Ingest.Policies),
+			MaxDelay:   r.duration("spec.ingest.maxDelay", *spec.Ingest.MaxDelay),
+			NeedsToken: *spec.Ingest.Authentication == v1alpha1.AuthenticationRequired,
+		},
+		RBACOnly: *spec.Access == v1alpha1.AccessRBAC,
+		Audit:    spec.Audit,
+		Suspend:  spec.Suspend,
+		Jitter:   *spec.Jitter,
+		WarmUp:   r.duration("spec.warmUp", *spec.WarmUp),
+		Letters:  schedule.Letters{Keep: int(*spec.DeadLetters.Keep), MaxAge: r.duration("spec.deadLetters.maxAge", *spec.DeadLetters.MaxAge)},
 	}
 	cuts := limit(src, spec, config.For(o.Namespace))
 	if spec.MaxInterval != nil {
@@ -91,8 +85,10 @@ func ParseGroup(field, text string) (int, error) {
 // defaults, none above the ceilings, and returns what was cut.
 func limit(src *schedule.Spec, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) []ceilings.Cut {
 	limits, cuts := c.Limits(spec)
-	src.MaxPending, src.MaxBytes = limits.MaxPending, limits.MaxBytes
-	src.MaxInFlight, src.MaxPerSecond = int(limits.MaxInFlight), int(limits.MaxPerSecond)
+	src.Limits = schedule.Limits{
+		MaxPending: limits.MaxPending, MaxBytes: limits.MaxBytes,
+		MaxInFlight: int(limits.MaxInFlight), MaxPerSecond: int(limits.MaxPerSecond),
+	}
 	// What the spec names was read exactly already.
 	if src.Delivery.Timeout == 0 || src.Delivery.Timeout > limits.Timeout {
 		src.Delivery.Timeout = limits.Timeout

@@ -21,7 +21,7 @@ func TestFromObject_TakesResolvedTargets(t *testing.T) {
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "some/uid"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "x"}
 	before := o.DeepCopy()
-	targets := Targets{
+	targets := schedule.Targets{
 		Sink:       schedule.Target{URL: "https://x", CACerts: "pem", Audience: "aud"},
 		DeadLetter: &schedule.Target{URL: "http://y"},
 	}
@@ -49,7 +49,7 @@ func TestFromObject_Watch(t *testing.T) {
 	o.Status.SinkRevision = "x-00002"
 	read := func(w *v1alpha1.RescheduleSourceWatch) *schedule.Watch {
 		o.Spec.Watch = w
-		src, err := FromObject(o, Targets{}, nil)
+		src, err := FromObject(o, schedule.Targets{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestFromObject_RefusalNamesTheObject(t *testing.T) {
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "a"}}
 	long := "P36526D"
 	o.Spec.Delay = &long
-	got, err := FromObject(o, Targets{}, nil)
+	got, err := FromObject(o, schedule.Targets{}, nil)
 	if err == nil || got != nil {
 		t.Fatalf("accepted: %+v", got)
 	}

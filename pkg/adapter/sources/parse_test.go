@@ -32,13 +32,13 @@ func indent(lines string) string {
 func defaults(name string) *schedule.Spec {
 	return &schedule.Spec{
 		UID: "default/" + name, Namespace: "default", Name: name,
-		Sink: schedule.Target{URL: "http://sink.example"},
+		Targets: schedule.Targets{Sink: schedule.Target{URL: "http://sink.example"}},
 		Delivery: schedule.Delivery{
 			BackoffDelay: schedule.DefaultBackoffDelay, Timeout: schedule.DefaultTimeout,
 		},
-		Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour, Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
-		MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending,
+		Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest, Policies: []schedule.Policy{schedule.Earliest, schedule.Keep}, MaxDelay: 365 * 24 * time.Hour},
+		Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
+		Limits:  schedule.Limits{MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending},
 	}
 }
 
@@ -46,17 +46,18 @@ func fullExample() *schedule.Spec {
 	retry, max, longest := 20, 5*time.Minute, 15*time.Minute
 	return &schedule.Spec{
 		UID: "ops/git-repos", Namespace: "ops", Name: "git-repos",
-		Sink:       schedule.Target{URL: "https://git-repo-operator.example:8443/run"},
-		DeadLetter: &schedule.Target{URL: "http://dead-letters.example"},
+		Targets:    schedule.Targets{Sink: schedule.Target{URL: "https://git-repo-operator.example:8443/run"}, DeadLetter: &schedule.Target{URL: "http://dead-letters.example"}},
 		Extensions: map[string]string{"team": "platform"},
 		Delivery: schedule.Delivery{
 			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max, BackoffMax: &longest,
 		},
-		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Hour,
-		IngestKey:      "event.kind + '/' + event.namespace + '/' + event.name",
-		IngestWhen:     "event.data.metadata.generation != event.data.status.observedGeneration",
-		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour, Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
-		MaxInFlight: 100, MaxPending: 1000000, MaxBytes: 10 << 30,
+		Policy: schedule.Replace, MaxInterval: 10 * time.Hour,
+		Ingest: schedule.Ingest{
+			Key: "event.kind + '/' + event.namespace + '/' + event.name", When: "event.data.metadata.generation != event.data.status.observedGeneration",
+			Policy: schedule.Earliest, Policies: []schedule.Policy{schedule.Earliest, schedule.Keep}, MaxDelay: 365 * 24 * time.Hour,
+		},
+		Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
+		Limits:  schedule.Limits{MaxInFlight: 100, MaxPending: 1000000, MaxBytes: 10 << 30},
 	}
 }
 
@@ -165,16 +166,16 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 		{"delay: 0.1ns", func(s *schedule.Spec) { s.Delay = 1 }},
 		{"maxInterval: P36525D", func(s *schedule.Spec) { s.MaxInterval = schedule.MaxDuration }},
 		{"conflictPolicy: latest", func(s *schedule.Spec) { s.Policy = schedule.Latest }},
-		{"ingest: {conflictPolicy: keep}", func(s *schedule.Spec) { s.IngestPolicy = schedule.Keep }},
-		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Spec) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
-		{"ingest: {policies: []}", func(s *schedule.Spec) { s.IngestPolicies = []schedule.Policy{} }},
-		{"ingest: {policies: [latest, fail]}", func(s *schedule.Spec) { s.IngestPolicies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
+		{"ingest: {conflictPolicy: keep}", func(s *schedule.Spec) { s.Ingest.Policy = schedule.Keep }},
+		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Spec) { s.Ingest.Key, s.Ingest.When = "event.id", "false" }},
+		{"ingest: {policies: []}", func(s *schedule.Spec) { s.Ingest.Policies = []schedule.Policy{} }},
+		{"ingest: {policies: [latest, fail]}", func(s *schedule.Spec) { s.Ingest.Policies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
 		{"deadLetters: {keep: 0}", func(s *schedule.Spec) { s.Letters.Keep = 0 }},
 		{"deadLetters: {maxAge: P1D}", func(s *schedule.Spec) { s.Letters.MaxAge = 24 * time.Hour }},
 		{"warmUp: 3s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second }},
 		{"jitter: 0.25", func(s *schedule.Spec) { s.Jitter = 0.25 }},
-		{"ingest: {maxDelay: PT1H}", func(s *schedule.Spec) { s.IngestMaxDelay = time.Hour }},
-		{"ingest: {authentication: required}", func(s *schedule.Spec) { s.EventsNeedToken = true }},
+		{"ingest: {maxDelay: PT1H}", func(s *schedule.Spec) { s.Ingest.MaxDelay = time.Hour }},
+		{"ingest: {authentication: required}", func(s *schedule.Spec) { s.Ingest.NeedsToken = true }},
 		{"ingest: {authentication: cluster}", func(*schedule.Spec) {}},
 		{"access: rbac", func(s *schedule.Spec) { s.RBACOnly = true }},
 		{"audit: true", func(s *schedule.Spec) { s.Audit = true }},
@@ -324,7 +325,7 @@ func FuzzParse(f *testing.F) {
 		seen := map[string]bool{}
 		for _, src := range got {
 			if src.Path() == "/" || seen[src.UID] || src.Sink.URL == "" || src.MaxInFlight < 1 || src.MaxPending < 1 ||
-				src.Delivery.Timeout <= 0 || src.Delay < 0 || src.Delay > schedule.MaxDuration || src.Policy == "" || src.IngestPolicy == "" {
+				src.Delivery.Timeout <= 0 || src.Delay < 0 || src.Delay > schedule.MaxDuration || src.Policy == "" || src.Ingest.Policy == "" {
 				t.Fatalf("a source that is none: %+v", src)
 			}
 			seen[src.UID] = true

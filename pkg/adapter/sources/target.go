@@ -10,7 +10,7 @@ import (
 // specTargets are the sinks of an object that names them by uri, as it must
 // where there is no cluster to resolve a reference or to issue tokens. What is
 // wrong with a destination anywhere is left to the object's own validation.
-func specTargets(o *v1alpha1.RescheduleSource) (t Targets, errs []error) {
+func specTargets(o *v1alpha1.RescheduleSource) (t schedule.Targets, errs []error) {
 	t.Sink, errs = target("spec.sink", &o.Spec.Sink)
 	if d := o.Spec.Delivery; d != nil && d.DeadLetterSink != nil {
 		dead, more := target("spec.delivery.deadLetterSink", d.DeadLetterSink)

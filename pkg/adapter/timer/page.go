@@ -10,7 +10,7 @@
 // heap has all rows of the index. A new row before the end is added; a row behind
 // it stays in the index only. When half of the page is used up the owner loads more
 // rows from the end on, outside its lock. Rows that arrive during the load are put
-// arrivals and sorted in when the load ends. When too many rows arrive before the end,
+// aside and sorted in when the load ends. When too many rows arrive before the end,
 // the later half is dropped and the end moves back.
 //
 // It does no I/O, has no clock and no lock: the queue has all three.

@@ -84,7 +84,7 @@ type progress struct {
 // report stores the changes in their order, and with them the version of the last one.
 // Of a batch that exceeds a quota it stores the changes before the first one that does
 // not fit, or all others if that one may be skipped.
-func report(q Queue, changes []change, p progress) error {
+func report(to Marks, changes []change, p progress) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func report(q Queue, changes []change, p progress) error {
 	if (more != 0 || growth != 0) && p.counted != nil {
 		marks = append(marks, p.counted(more, growth))
 	}
-	err := q.Report(items, marks)
+	err := to.Report(items, marks)
 	if err == nil {
 		p.done(changes, version)
 		return nil
@@ -126,8 +126,8 @@ func report(q Queue, changes []change, p progress) error {
 		return p.skip(&changes[0], err)
 	}
 	half := len(changes) / 2
-	if err := report(q, changes[:half], p); err != nil {
+	if err := report(to, changes[:half], p); err != nil {
 		return err
 	}
-	return report(q, changes[half:], p)
+	return report(to, changes[half:], p)
 }

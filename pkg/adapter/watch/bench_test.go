@@ -114,7 +114,7 @@ func benchmarkList(b *testing.B, n int) {
 			b.Fatal(err)
 		}
 		start := time.Now()
-		m.Set(src, s)
+		m.Set(src, &s.Marks)
 		<-api.listed
 		first := time.Since(start)
 		b.ReportMetric(float64(int64(<-most-before))/1e6, "MB-first")
@@ -164,7 +164,7 @@ func restarted(b *testing.B, dir string, src *schedule.Spec) uint64 {
 		b.Fatal(err)
 	}
 	defer m.Close()
-	m.Set(src, s)
+	m.Set(src, &s.Marks)
 	<-api.watched
 	return inUse() - before
 }
@@ -179,13 +179,13 @@ func inUse() uint64 {
 // nothing is a queue that remembers nothing.
 type nothing struct{}
 
-func (nothing) Report([]queue.Item, []store.MarkChange) error          { return nil }
-func (nothing) Marks(uint64, string, int) ([]store.Mark, bool, error)  { return nil, false, nil }
-func (nothing) Mark(uint64, string) (m store.Mark, ok bool, err error) { return m, false, nil }
-func (nothing) CountMarks(uint64) (int64, int64, error)                { return 0, 0, nil }
-func (nothing) WatchStates() ([]store.WatchState, error)               { return nil, nil }
-func (nothing) SetWatchState(store.WatchState) error                   { return nil }
-func (nothing) RemoveWatch(uint64) error                               { return nil }
+func (nothing) Report([]queue.Item, []store.MarkChange) error         { return nil }
+func (nothing) List(uint64, string, int) ([]store.Mark, bool, error)  { return nil, false, nil }
+func (nothing) Get(uint64, string) (m store.Mark, ok bool, err error) { return m, false, nil }
+func (nothing) Count(uint64) (int64, int64, error)                    { return 0, 0, nil }
+func (nothing) States() ([]store.WatchState, error)                   { return nil, nil }
+func (nothing) SetState(store.WatchState) error                       { return nil }
+func (nothing) Remove(uint64) error                                   { return nil }
 
 // BenchmarkEngine lists a million objects without a store, and reports how much more
 // memory is in use at most.

@@ -130,7 +130,7 @@ func TestResync_QuotaRepeatsNothing(t *testing.T) {
 				for _, k := range w.settle(10 * time.Minute) {
 					runs[k.key]++
 				}
-				if _, err := w.s.CancelAll(t.Context(), ""); err != nil {
+				if _, err := w.s.source.CancelAll(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -32,7 +32,7 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 		step := func(what string, d time.Duration, compare func(now, before int64) bool) {
 			t.Helper()
 			w.settle(d)
-			now := w.s.MarkedBytes()
+			now := w.s.Bytes()
 			if !compare(now, last) {
 				t.Errorf("%s: %d bytes, before %d", what, now, last)
 			}
@@ -66,7 +66,7 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 		w.src = &without
 		w.start()
 		w.settle(time.Minute)
-		if marked, marks := w.s.MarkedBytes(), w.marks(); marked != 0 || len(marks) > 0 {
+		if marked, marks := w.s.Bytes(), w.marks(); marked != 0 || len(marks) > 0 {
 			t.Errorf("no watch: %d bytes, marks of %q", marked, marks)
 		}
 	})
@@ -117,16 +117,16 @@ func TestBytes_OlderRowIsCountedAnew(t *testing.T) {
 				}
 				w.start()
 				w.settle(time.Minute)
-				marked := w.s.MarkedBytes()
+				marked := w.s.Bytes()
 				w.m.Close() // what follows is the older program's
-				states, err := w.s.WatchStates()
+				states, err := w.s.States()
 				at := slices.IndexFunc(states, func(s store.WatchState) bool { _, ok := s.MarkCount(); return ok })
 				if err != nil || at < 0 {
 					t.Fatal(states, err)
 				}
 				count, _ := states[at].MarkCount()
 				states[at].Scope = older(count)
-				if err := w.s.SetWatchState(states[at]); err != nil {
+				if err := w.s.SetState(states[at]); err != nil {
 					t.Fatal(err)
 				}
 				for start, counted := range []int{1, 0} {
@@ -134,8 +134,8 @@ func TestBytes_OlderRowIsCountedAnew(t *testing.T) {
 					w.start()
 					lists := w.api.lists
 					w.want("a start", time.Hour)
-					if w.s.counted != counted || w.api.lists != lists || w.s.MarkedBytes() != marked || marked == 0 {
-						t.Errorf("start %d: counted %d times, %d lists, %d bytes, before %d", start, w.s.counted, w.api.lists-lists, w.s.MarkedBytes(), marked)
+					if w.s.counted != counted || w.api.lists != lists || w.s.Bytes() != marked || marked == 0 {
+						t.Errorf("start %d: counted %d times, %d lists, %d bytes, before %d", start, w.s.counted, w.api.lists-lists, w.s.Bytes(), marked)
 					}
 					w.sameBytes()
 				}
@@ -149,12 +149,12 @@ func TestBytes_CountWithoutMarksGoes(t *testing.T) {
 	run(t, own, func(t *testing.T, w *world) {
 		w.start()
 		w.settle(time.Minute)
-		if err := w.s.SetWatchState(counted(77, 10, 5000)); err != nil {
+		if err := w.s.SetState(counted(77, 10, 5000)); err != nil {
 			t.Fatal(err)
 		}
 		w.stop()
 		w.start()
-		if marked := w.s.MarkedBytes(); marked != 5000 {
+		if marked := w.s.Bytes(); marked != 5000 {
 			t.Errorf("%d bytes before the watch begins", marked)
 		}
 		w.settle(time.Minute)
@@ -353,7 +353,7 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 			w.s.before = nil
 			w.mu.Unlock()
 			w.api.put("Namespace", "n2", true, team("a"))
-			<-time.After(time.Second)
+			pass(time.Second)
 		}
 		w.mu.Unlock()
 		w.api.put("Website", "n1/a", true)
@@ -385,9 +385,9 @@ func TestBytes_NeighbourIsNotRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.m.Set(neighbour, q)
+		w.m.Set(neighbour, &q.Marks)
 		w.settle(10 * time.Minute)
-		if s, marked := w.status(), w.s.MarkedBytes(); s.Reason != schedule.WatchQuotaExceeded || marked == 0 || marked > 200_000 {
+		if s, marked := w.status(), w.s.Bytes(); s.Reason != schedule.WatchQuotaExceeded || marked == 0 || marked > 200_000 {
 			t.Errorf("status %+v, %d bytes", s, marked)
 		}
 		if s, ok := w.m.Status(neighbour.UID); !ok || s.Status != schedule.WatchTrue || s.Objects != 40 {

@@ -44,7 +44,7 @@ func TestStart_EachObjectOnce(t *testing.T) {
 		}
 		w.stop()
 		w.start()
-		if marked := w.s.MarkedBytes(); marked == 0 { // the watch has read nothing yet
+		if marked := w.s.Bytes(); marked == 0 { // the watch has read nothing yet
 			t.Error("after a restart the namespace has no bytes of marks")
 		}
 		lists := w.api.lists

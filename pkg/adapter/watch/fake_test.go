@@ -31,13 +31,18 @@ type server struct {
 	onPage   func(n int) error
 	onWatch  func()            // before a watch is open
 	finding  func(kind string) // called by Resolve
-	pages    int               // of lists, since the start
-	lists    int               // calls for a first page
-	watches  int               // opened
-	resolves int               // calls to find a kind
-	open     int
-	drop     chan struct{} // closed to end all watches with an error
-	uids     int
+	asked
+	open int
+	drop chan struct{} // closed to end all watches with an error
+	uids int
+}
+
+// asked is how often what was asked for, since the start.
+type asked struct {
+	pages    int // of lists
+	lists    int // calls for a first page
+	watches  int // opened
+	resolves int // calls to find a kind
 }
 
 type object struct {

@@ -102,7 +102,7 @@ func (r *resource) known(targets []target) error {
 			if of.cfg.Kind != kind || !of.own() || r.cfg.OwnerKind != "" && of.cfg.Group != r.cfg.OwnerGroup {
 				continue
 			}
-			m, ok, err := r.s.q.Mark(of.id, path)
+			m, ok, err := r.s.marks.Get(of.id, path)
 			if err != nil {
 				return err
 			}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 func ownerOf(apiVersion, kind, name string) any {
@@ -61,12 +61,12 @@ func TestOwner_FoundWithoutATurn(t *testing.T) {
 				w.want("the kind is not known", time.Minute)
 				ctx, end := context.WithTimeout(t.Context(), time.Second)
 				defer end()
-				for i, all := range []*turns.Turns{w.m.lists, w.m.reading, w.m.reading, w.m.reading, w.m.reading} {
+				for i, all := range []*budget.Budget{w.m.lists, w.m.reading, w.m.reading, w.m.reading, w.m.reading} {
 					turn, err := all.Take(ctx, fmt.Sprint(i), "s")
 					if err != nil {
 						t.Errorf("turn %d: %v", i, err)
 					}
-					defer turn.Done()
+					defer turn.Release()
 				}
 				close(answer)
 				w.settle(0)
@@ -140,7 +140,7 @@ func TestOwner_WatchThatOpensSlowly(t *testing.T) {
 		w.settle(time.Minute)
 		w.api.set(func() {
 			delete(w.api.kinds, "Website")
-			w.api.onWatch = func() { <-time.After(missingOwnerLife + time.Second) }
+			w.api.onWatch = func() { pass(missingOwnerLife + time.Second) }
 		})
 		w.api.put("Deployment", "ops/web", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		w.want("it does not exist", time.Minute, "dev.reschedule.due Website/ops/a")

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -22,11 +22,11 @@ type lateGroups struct {
 
 type lateGroup struct {
 	late bool
-	one  *turns.Turns
+	one  *budget.Budget
 }
 
 // of returns the turn of a group that is late, or nil.
-func (g *lateGroups) of(group string) *turns.Turns {
+func (g *lateGroups) of(group string) *budget.Budget {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l := g.all[group]; l != nil && l.late {
@@ -59,7 +59,7 @@ func (g *lateGroups) failed(group string, err error, took time.Duration) {
 	if l := g.all[group]; l != nil {
 		l.late = true
 	} else {
-		g.all[group] = &lateGroup{true, turns.NewN(1, 0)}
+		g.all[group] = &lateGroup{true, budget.NewTurns(1, 1, 0)}
 	}
 }
 
@@ -79,20 +79,20 @@ func isLate(err error, took time.Duration) bool {
 }
 
 // listTurns are what a list needs: group is one of a group that is late, until its first page comes.
-type listTurns struct{ list, group turns.Turn }
+type listTurns struct{ list, group *budget.Claim }
 
 // takeList waits until a namespace may list a group. A group may become late while its lists wait.
 func (m *Manager) takeList(ctx context.Context, namespace, group string) (t listTurns, err error) {
 	for alone := false; ; alone = true {
 		if t.list, err = m.lists.Take(ctx, namespace, ""); err != nil {
-			t.group.Done()
+			t.group.Release()
 			return t, err
 		}
 		one := m.late.of(group)
 		if one == nil || alone {
 			return t, nil
 		}
-		t.list.Done()
+		t.list.Release()
 		if t.group, err = one.Take(ctx, namespace, ""); err != nil {
 			return t, err
 		}

@@ -104,7 +104,7 @@ func (w *world) add(m *Manager, namespace string, r objects.Resource) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m.Set(src, q)
+	m.Set(src, &q.Marks)
 }
 
 // longAPI is an API that hung, and answers again when namespace "long" lists: its pages have no end.

@@ -37,8 +37,8 @@ func (s *stream) list(ctx context.Context, namespace string) error {
 		err = l.run(ctx)
 		removed := l.held.Held() > 0
 		l.held.Release()
-		l.turns.list.Done()
-		l.turns.group.Done()
+		l.turns.list.Release()
+		l.turns.group.Release()
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) && !errors.Is(err, errOwners) {
 				s.r.s.tally.list(resultFailed)
@@ -130,11 +130,11 @@ func (l *listing) run(ctx context.Context) error {
 // page reads a page. Once one has come others may list the group too, however many pages follow.
 func (l *listing) page(ctx context.Context, q objects.Query) (objects.Page, error) {
 	r, asked := l.s.r, time.Now()
-	page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, &l.turns.list, func(o *objects.Object) error { return l.object(ctx, o) })
+	page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, l.turns.list, func(o *objects.Object) error { return l.object(ctx, o) })
 	switch {
 	case err == nil:
 		r.s.m.late.answered(r.served.Group)
-		l.turns.group.Done()
+		l.turns.group.Release()
 	case ctx.Err() == nil:
 		r.s.m.late.failed(r.served.Group, err, time.Since(asked))
 	}
@@ -157,11 +157,11 @@ func (l *listing) flush() error {
 // nothing, since the next list has no doubt.
 func (l *listing) owe(c *change, refused error) error {
 	if r := l.s.r; l.doubt {
-		m, ok, err := r.s.q.Mark(r.id, c.object)
+		m, ok, err := r.s.marks.Get(r.id, c.object)
 		if err == nil && ok {
 			before := m.Size()
 			m.Hash = 0
-			err = r.s.q.Report(nil, []store.MarkChange{{Watch: r.id, Mark: m, Before: before}})
+			err = r.s.marks.Report(nil, []store.MarkChange{{Watch: r.id, Mark: m, Before: before}})
 		}
 		if err != nil {
 			return err
@@ -364,7 +364,7 @@ func (l *listing) end(ctx context.Context, version string) error {
 		return nil
 	}
 	for _, name := range r.rows.namespaces() { // all namespaces have one row now
-		if err := r.s.q.RemoveWatch(rowID(r.id, name)); err != nil {
+		if err := r.s.marks.Remove(rowID(r.id, name)); err != nil {
 			return err
 		}
 		r.rows.remove(name)

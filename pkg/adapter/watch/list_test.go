@@ -8,7 +8,6 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -132,7 +131,7 @@ func TestList_RemembersFewDeletions(t *testing.T) {
 		}
 		w.start()
 		w.settle(time.Minute)
-		w.m.vanished = budget.New(40*vanishedBytes, nil) // of which it gets a half
+		w.m.vanished = budget.New(40 * vanishedBytes) // of which it gets a half
 		lists := listed(w)
 		away(w, paths...)
 		w.want("deleted meanwhile", time.Minute, want...)
@@ -151,7 +150,7 @@ func TestList_WaitsForOthersDeletions(t *testing.T) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
-		w.m.vanished = budget.New(1000, nil)
+		w.m.vanished = budget.New(1000)
 		others := w.m.vanished.Claim("others", "x")
 		if !others.TryGrow(500) {
 			t.Fatal("no claim")
@@ -182,8 +181,8 @@ func TestList_KeepsNoTurn(t *testing.T) {
 		}
 		w.start()
 		w.settle(time.Minute)
-		w.m.lists = turns.NewN(1, 0)
-		w.m.vanished = budget.New(4*vanishedBytes, nil)
+		w.m.lists = budget.NewTurns(1, 1, 0)
+		w.m.vanished = budget.New(4 * vanishedBytes)
 		w.api.onPage = func(int) error {
 			time.Sleep(listTurn)
 			return nil
@@ -203,7 +202,7 @@ func TestList_KeepsNoTurn(t *testing.T) {
 			if took := time.Since(began); took > 2*listTurn {
 				t.Errorf("a list waited %s", took)
 			}
-			turn.Done()
+			turn.Release()
 			time.Sleep(20 * time.Second)
 		}
 	})

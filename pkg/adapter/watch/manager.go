@@ -14,7 +14,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -34,23 +33,23 @@ type Config struct {
 	Memory int64
 }
 
-// Queue is what a watching source needs of its queue: a *queue.Source.
-type Queue interface {
+// Marks is what a watching source needs of its queue: a *queue.Marks.
+type Marks interface {
 	// Report schedules the items and stores the marks as one durable change, or, when
 	// an item is refused, nothing.
 	Report(items []queue.Item, marks []store.MarkChange) error
-	Marks(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
-	Mark(watch uint64, object string) (m store.Mark, ok bool, err error)
-	CountMarks(watch uint64) (n, bytes int64, err error)
-	WatchStates() ([]store.WatchState, error)
-	SetWatchState(s store.WatchState) error
-	RemoveWatch(watch uint64) error
+	List(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
+	Get(watch uint64, object string) (m store.Mark, ok bool, err error)
+	Count(watch uint64) (n, bytes int64, err error)
+	States() ([]store.WatchState, error)
+	SetState(s store.WatchState) error
+	Remove(watch uint64) error
 }
 
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   *turns.Turns   // also of namespaces: one of a namespace of sources at a time
+	lists   *budget.Budget // also of namespaces: one of a namespace of sources at a time
 	streams *budget.Budget // watches that may be open
 	// remembered are bytes: what is known of namespaces, and watches of one namespace that wait
 	remembered *budget.Budget
@@ -58,7 +57,7 @@ type Manager struct {
 	late       lateGroups
 	// A watch has a turn while it reads events, up to the batch that it makes, and while it
 	// evaluates an expression: what all watches hold is bounded by the number of turns.
-	reading, evaluating *turns.Turns
+	reading, evaluating *budget.Budget
 	metrics             *metrics
 
 	ctx     context.Context
@@ -83,9 +82,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.NewShared(maxLists, 1, 0), streams: budget.New(maxStreams+cfg.Memory/2/streamBytes, nil), vanished: budget.New(maxVanished, nil),
-		remembered: budget.New(maxRemembered+cfg.Memory/2, nil),
-		reading:    turns.NewShared(maxReading, maxReading/2, 0), evaluating: turns.NewN(turns.HalfOfProcessors(), 0)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: budget.NewTurns(maxLists, 1, 0), streams: budget.New(maxStreams + cfg.Memory/2/streamBytes), vanished: budget.New(maxVanished),
+		remembered: budget.New(maxRemembered + cfg.Memory/2),
+		reading:    budget.NewTurns(maxReading, maxReading/2, 0), evaluating: budget.NewTurns(budget.HalfOfProcessors(), budget.HalfOfProcessors(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
@@ -97,7 +96,7 @@ func New(cfg Config) (*Manager, error) {
 
 // Set gives a source new settings, also a new source. It does not block. A source that
 // does not watch any more loses its marks, and nothing is scheduled.
-func (m *Manager) Set(src *schedule.Spec, q Queue) {
+func (m *Manager) Set(src *schedule.Spec, marks Marks) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {
@@ -105,7 +104,7 @@ func (m *Manager) Set(src *schedule.Spec, q Queue) {
 	}
 	s := m.sources[src.UID]
 	if s == nil {
-		s = newSource(m, src, q)
+		s = newSource(m, src, marks)
 		m.sources[src.UID] = s
 		m.running.Go(s.run)
 		return

@@ -228,11 +228,11 @@ func (n *namespaceSet) list(ctx context.Context, going map[string]context.Cancel
 	if err != nil {
 		return "", err
 	}
-	defer turn.Done()
+	defer turn.Release()
 	seen := map[string]bool{}
 	q := objects.Query{Resource: namespaceResource}
 	for {
-		page, err := api.List(ctx, account, q, &turn, func(o *objects.Object) error {
+		page, err := api.List(ctx, account, q, turn, func(o *objects.Object) error {
 			seen[o.Name] = true
 			return n.exists(o, going)
 		})
@@ -358,8 +358,8 @@ func (r *resource) wholeAllowed(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	_, err = api.List(ctx, r.s.account(), q, &turn, func(*objects.Object) error { return enough })
-	turn.Done()
+	_, err = api.List(ctx, r.s.account(), q, turn, func(*objects.Object) error { return enough })
+	turn.Release()
 	if err != nil && !errors.Is(err, enough) {
 		return false
 	}

@@ -136,14 +136,14 @@ func (n *newest) call() {
 	key := "Website/ops/" + strconv.Itoa(n.r.IntN(3))
 	w := wake{key: key, verb: "cancel"}
 	if n.r.IntN(4) == 0 {
-		if err := n.s.Cancel(key, schedule.Conditions{}); err != nil {
+		if err := n.s.source.Cancel(key, schedule.Conditions{}); err != nil {
 			n.t.Error(err)
 		}
 	} else {
 		n.puts++
 		w.verb, w.cause = "put", strconv.Itoa(n.puts)
 		interval := time.Duration(n.puts) * time.Hour
-		if _, err := n.s.Schedule(key, &schedule.Request{Delay: &interval, MaxInterval: &interval, Event: &schedule.Event{Type: "put", Subject: w.cause}}, nil); err != nil {
+		if _, err := n.s.source.Schedule(key, &schedule.Request{Delay: &interval, MaxInterval: &interval, Event: &schedule.Event{Type: "put", Subject: w.cause}}, nil); err != nil {
 			n.t.Error(err)
 		}
 	}
@@ -215,7 +215,7 @@ func (n *newest) sameEntries() {
 		want[w.key] = want[w.key].after(w)
 	}
 	for key, e := range want {
-		v, ok, err := n.s.Get(key)
+		v, ok, err := n.s.source.Get(key)
 		if err != nil {
 			n.t.Fatal(err)
 		}

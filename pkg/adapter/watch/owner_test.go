@@ -86,7 +86,7 @@ func TestOwner_NotListedYetIsNotGone(t *testing.T) {
 	run(t, family, func(t *testing.T, w *world) {
 		w.api.finding = func(kind string) {
 			if kind == "Website" {
-				<-time.After(time.Minute)
+				pass(time.Minute)
 			}
 		}
 		w.api.put("Website", "ops/a", true)
@@ -132,17 +132,17 @@ func TestResync_KeepsTheEventOfACaller(t *testing.T) {
 		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		w.start()
 		w.settle(time.Minute)
-		if err := w.s.Cancel("Website/ops/a", schedule.Conditions{}); err != nil {
+		if err := w.s.source.Cancel("Website/ops/a", schedule.Conditions{}); err != nil {
 			t.Fatal(err)
 		}
 		later := time.Hour
-		if _, err := w.s.Schedule("Website/ops/a", &schedule.Request{Delay: &later, Event: &schedule.Event{Type: "of.a.caller"}}, nil); err != nil {
+		if _, err := w.s.source.Schedule("Website/ops/a", &schedule.Request{Delay: &later, Event: &schedule.Event{Type: "of.a.caller"}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := w.m.Resync(t.Context(), w.src.UID, "", nil); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		if v, _, err := w.s.Get("Website/ops/a"); err != nil || v.Event.Type != "of.a.caller" || v.DueAt.After(time.Now().Add(10*time.Minute)) {
+		if v, _, err := w.s.source.Get("Website/ops/a"); err != nil || v.Event.Type != "of.a.caller" || v.DueAt.After(time.Now().Add(10*time.Minute)) {
 			t.Errorf("the key has %+v, due %s: %v", v.Event, v.DueAt, err)
 		}
 	})
@@ -157,14 +157,14 @@ func TestOwner_HearsayEndsNoSchedule(t *testing.T) {
 		w.start()
 		w.settle(time.Minute)
 		day := 24 * time.Hour
-		if _, err := w.s.Schedule("Website/ops/a", &schedule.Request{Delay: &day, MaxInterval: &day}, nil); err != nil {
+		if _, err := w.s.source.Schedule("Website/ops/a", &schedule.Request{Delay: &day, MaxInterval: &day}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		w.want("owned", time.Minute, "dev.reschedule.due Website/ops/a")
 		w.api.set(func() { w.api.forbids = nil })
 		real := w.want("the owner", 6*time.Minute, "add Website/ops/a")[0].uid
-		if v, _, err := w.s.Get("Website/ops/a"); err != nil || v.MaxInterval == nil || v.UID != real {
+		if v, _, err := w.s.source.Get("Website/ops/a"); err != nil || v.MaxInterval == nil || v.UID != real {
 			t.Errorf("the key has %+v: %v", v.Entry, err)
 		}
 	})

@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 )
 
 // reading is the turn of a watch to read events. A watch that waits for events has none.
 type reading struct {
-	turn  turns.Turn
-	held  bool
+	turn  *budget.Claim // nil: none
 	since time.Time
 }
 
@@ -18,7 +17,7 @@ type reading struct {
 // others wait. store stores what was read before.
 func (r *reading) begin(ctx context.Context, s *source, store func() error) error {
 	all := s.m.reading
-	if r.held {
+	if r.turn != nil {
 		if time.Since(r.since) < readingTurn || !all.Awaited() {
 			return nil
 		}
@@ -29,15 +28,12 @@ func (r *reading) begin(ctx context.Context, s *source, store func() error) erro
 	}
 	src := s.settings.Load()
 	turn, err := all.Take(ctx, src.Namespace, src.Name)
-	if err != nil {
-		return err
-	}
-	r.turn, r.held, r.since = turn, true, time.Now()
-	return nil
+	r.turn, r.since = turn, time.Now()
+	return err
 }
 
 // done ends the turn, if there is one.
 func (r *reading) done() {
-	r.turn.Done()
-	r.held = false
+	r.turn.Release()
+	r.turn = nil
 }

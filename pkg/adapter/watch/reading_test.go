@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Of many watches that have events to read a few read, and a namespace with one of them is
@@ -86,7 +86,7 @@ func TestReading_LongOnePassesItOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		m.reading = turns.NewN(1, 0)
+		m.reading = budget.NewTurns(1, 1, 0)
 		s := newSource(m, &schedule.Spec{UID: "a", Namespace: "a", Name: "x"}, nil)
 		stored := 0
 		store := func() error { stored++; return nil }
@@ -150,8 +150,8 @@ func TestEvaluate_InTurn(t *testing.T) {
 	}, func(t *testing.T, w *world) {
 		w.start()
 		w.settle(time.Minute)
-		var held []turns.Turn
-		for range turns.HalfOfProcessors() {
+		var held []*budget.Claim
+		for range budget.HalfOfProcessors() {
 			turn, err := w.m.evaluating.Take(t.Context(), "other", "s")
 			if err != nil {
 				t.Fatal(err)
@@ -161,7 +161,7 @@ func TestEvaluate_InTurn(t *testing.T) {
 		w.api.put("Website", "ops/a", true)
 		w.want("no turn is free", time.Minute)
 		for _, turn := range held {
-			turn.Done()
+			turn.Release()
 		}
 		w.want("a turn is free", time.Second, "dev.reschedule.due a")
 	})

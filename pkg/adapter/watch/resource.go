@@ -188,11 +188,11 @@ func (r *resource) count() error {
 	if r.objects.Load() != uncounted {
 		return nil
 	}
-	n, size, err := r.s.q.CountMarks(r.id)
+	n, size, err := r.s.marks.Count(r.id)
 	if err != nil {
 		return err
 	}
-	if err := r.s.q.SetWatchState(counted(r.id, n, size)); err != nil {
+	if err := r.s.marks.SetState(counted(r.id, n, size)); err != nil {
 		return err
 	}
 	r.bytes = size
@@ -296,7 +296,7 @@ func (r *resource) drop(ctx context.Context, namespace string, report bool) erro
 	if err != nil {
 		return err
 	}
-	if err := r.s.q.RemoveWatch(rowID(r.id, namespace)); err != nil {
+	if err := r.s.marks.Remove(rowID(r.id, namespace)); err != nil {
 		return err
 	}
 	r.rows.remove(namespace)
@@ -349,7 +349,7 @@ func (r *resource) keep(w row) error {
 	if err != nil {
 		return err
 	}
-	if err := r.s.q.SetWatchState(w.state()); err != nil {
+	if err := r.s.marks.SetState(w.state()); err != nil {
 		undo()
 		return err
 	}
@@ -391,7 +391,7 @@ func (r *resource) evaluate(ctx context.Context, o *objects.Object) ([]target, e
 	if err != nil {
 		return nil, err
 	}
-	defer turn.Done()
+	defer turn.Release()
 	return expressionTargets(ctx, r.key, r.served, o)
 }
 
@@ -468,7 +468,7 @@ func (r *resource) flush(b *batch, p progress) error {
 			follow(changes, version)
 		}
 	}
-	err := report(r.s.q, b.changes, p)
+	err := report(r.s.marks, b.changes, p)
 	var refused *schedule.Error
 	if errors.As(err, &refused) && !r.s.removed(err) {
 		r.s.warn(reasonRefused, "changes of %s wait, because the source may not store more: %s", r.served.Name(), refused.Detail)
@@ -482,7 +482,7 @@ func (r *resource) before(b *batch, path string) (*store.Mark, error) {
 	if m, ok := b.pending[path]; ok {
 		return m, nil
 	}
-	m, ok, err := r.s.q.Mark(r.id, path)
+	m, ok, err := r.s.marks.Get(r.id, path)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -505,7 +505,7 @@ func (c *cursor) peek() (*store.Mark, error) {
 		if c.ended {
 			return nil, nil
 		}
-		page, more, err := c.r.s.q.Marks(c.r.id, c.after, cursorPage)
+		page, more, err := c.r.s.marks.List(c.r.id, c.after, cursorPage)
 		if err != nil {
 			return nil, fmt.Errorf("watch: reading marks: %w", err)
 		}

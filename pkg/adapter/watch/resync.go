@@ -112,7 +112,7 @@ func (s *source) schedule(items []queue.Item, again func(error) bool) (n int, er
 	for len(items) > 0 {
 		take := len(items)
 		for take > 0 {
-			err = s.q.Report(items[:take], nil)
+			err = s.marks.Report(items[:take], nil)
 			var refused *schedule.Error
 			if err == nil || !errors.As(err, &refused) || refused.Code != schedule.CodeQuota {
 				break
@@ -158,7 +158,7 @@ func (s *source) followRevision(ctx context.Context) {
 
 // takeRevision resyncs for a revision that differs from the stored one, and stores it.
 func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
-	states, err := s.q.WatchStates()
+	states, err := s.marks.States()
 	if err != nil {
 		return err
 	}
@@ -189,5 +189,5 @@ func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
 		s.m.cfg.Log.Info("a new revision of the sink is ready: every object is scheduled once",
 			"source", s.settings.Load().Path(), "revision", w.Revision, "objects", n, "over", w.ResyncOver)
 	}
-	return s.q.SetWatchState(store.WatchState{Watch: revisionID, Scope: revisionScope, Revision: w.Revision})
+	return s.marks.SetState(store.WatchState{Watch: revisionID, Scope: revisionScope, Revision: w.Revision})
 }

@@ -77,7 +77,7 @@ func TestScope_Removed(t *testing.T) {
 		watch := w.src.Watch
 		w.change(func(src *schedule.Spec) { src.Watch = nil })
 		w.want("removed", time.Minute)
-		if states, err := w.s.WatchStates(); len(states) > 0 || err != nil {
+		if states, err := w.s.States(); len(states) > 0 || err != nil {
 			t.Errorf("states %v, %v", states, err)
 		}
 		w.change(func(src *schedule.Spec) { src.Watch = watch })

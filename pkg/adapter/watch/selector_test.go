@@ -62,7 +62,7 @@ func TestSelector_ObjectMovesToTheOtherEntry(t *testing.T) {
 		for i := range 40 {
 			w.api.put("Website", "ops/x", true, team([]string{"a", "b"}[i%2]))
 			w.settle(time.Second)
-			v, ok, err := w.s.Get("Website/ops/x")
+			v, ok, err := w.s.source.Get("Website/ops/x")
 			if err != nil || !ok {
 				t.Fatal(ok, err)
 			}
@@ -75,7 +75,7 @@ func TestSelector_ObjectMovesToTheOtherEntry(t *testing.T) {
 		}
 		w.api.remove("Website", "ops/x")
 		w.settle(time.Second)
-		if v, _, _ := w.s.Get("Website/ops/x"); v.Entry == nil || !v.Event.Ends() {
+		if v, _, _ := w.s.source.Get("Website/ops/x"); v.Entry == nil || !v.Event.Ends() {
 			t.Errorf("deleted: %+v", v)
 		}
 	})

@@ -25,10 +25,11 @@ const (
 	warnInterval = time.Minute
 )
 
-// source is a source with its watches.
+// source is a source with its watches. mu guards what is watched, the status that was reported last and the
+// warnings; a resync, and then a publication, may hold its own lock when mu is taken.
 type source struct {
 	m      *Manager
-	q      Queue
+	marks  Marks
 	uid    string
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -42,22 +43,25 @@ type source struct {
 	paused    atomic.Bool // suspended for long: no watch is open
 	resyncing sync.Mutex  // one resync at a time
 
-	mu         sync.Mutex
-	resources  []*resource // of the settings in force
-	watch      *schedule.Watch
-	namespaces *namespaceSet
-	fault      error // nothing can be watched
-	reported   schedule.WatchStatus
-	warned     map[string]time.Time // by reason
-	event      atomic.Int64         // when the last event came, 0 = none did
+	mu sync.Mutex
+	watched
+	reported schedule.WatchStatus
+	warned   map[string]time.Time // by reason
 
-	publishing  atomic.Bool  // the status will be published
-	published   atomic.Int64 // nanoseconds that the last time took
-	publication sync.Mutex
+	event       atomic.Int64 // when the last event came, 0 = none did
+	publication publication
 }
 
-func newSource(m *Manager, src *schedule.Spec, q Queue) *source {
-	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
+// watched is what a source watches by the settings in force.
+type watched struct {
+	watch      *schedule.Watch
+	resources  []*resource
+	namespaces *namespaceSet // nil: the namespaces that the watch names
+	fault      error         // nothing can be watched
+}
+
+func newSource(m *Manager, src *schedule.Spec, marks Marks) *source {
+	s := &source{m: m, marks: marks, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	s.settings.Store(src)
 	return s
@@ -158,7 +162,7 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 		s.m.cfg.Log.Error("the rows of a watching source cannot be read; trying again", "source", src.Path(), "error", err)
 		if isOverShare(err) {
 			s.mu.Lock()
-			s.resources, s.watch, s.namespaces, s.fault = nil, src.Watch, nil, err
+			s.watched = watched{watch: src.Watch, fault: err}
 			s.mu.Unlock()
 			s.publish()
 		}
@@ -174,20 +178,20 @@ func (s *source) serve(ctx context.Context, src *schedule.Spec) {
 			r.rows.release()
 		}
 	}()
-	s.mu.Lock()
-	s.resources, s.watch, s.namespaces, s.fault = resources, src.Watch, nil, nil
+	now := watched{watch: src.Watch, resources: resources}
 	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
-		s.namespaces, s.fault = newNamespaceSet(s, src.Watch.Namespaces)
+		now.namespaces, now.fault = newNamespaceSet(s, src.Watch.Namespaces)
 	}
-	namespaces, fault := s.namespaces, s.fault
+	s.mu.Lock()
+	s.watched = now
 	s.mu.Unlock()
 	s.publish()
-	if fault != nil {
+	if now.fault != nil {
 		return
 	}
 	var running sync.WaitGroup
-	if namespaces != nil {
-		running.Go(func() { namespaces.run(ctx) })
+	if now.namespaces != nil {
+		running.Go(func() { now.namespaces.run(ctx) })
 	}
 	for _, r := range resources {
 		running.Go(func() { r.run(ctx) })
@@ -205,7 +209,7 @@ func (s *source) remembering() budget.Claim {
 // plan reads the rows of the store, removes the rows of resources that are not watched
 // any more, and returns the resources that are.
 func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
-	states, err := s.q.WatchStates()
+	states, err := s.marks.States()
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +251,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 				continue
 			}
 			// A crash may have left no more than this row.
-			if err := s.q.RemoveWatch(c.Watch); err != nil {
+			if err := s.marks.Remove(c.Watch); err != nil {
 				return nil, err
 			}
 		}
@@ -263,7 +267,7 @@ func (s *source) plan(w *schedule.Watch) (resources []*resource, err error) {
 		if w != nil && (state.Watch == revisionID || wanted[state.Watch] != nil) {
 			continue // also marks whose state cannot be read
 		}
-		if err := s.q.RemoveWatch(state.Watch); err != nil {
+		if err := s.marks.Remove(state.Watch); err != nil {
 			return nil, err
 		}
 	}

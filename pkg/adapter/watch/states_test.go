@@ -96,7 +96,7 @@ func TestNamespaces_PartsBeginAtTheirOwnLists(t *testing.T) {
 			r.rows.set(row{resource: r.id, namespace: name, version: version, complete: true})
 		}
 		r.rows.set(row{resource: r.id, version: "100", partial: true, complete: true})
-		r.s.q = noQueue{r.s.q}
+		r.s.marks = noRows{r.s.marks}
 		if err := r.part(); err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +108,10 @@ func TestNamespaces_PartsBeginAtTheirOwnLists(t *testing.T) {
 	})
 }
 
-// noQueue stores no rows.
-type noQueue struct{ Queue }
+// noRows stores no rows.
+type noRows struct{ Marks }
 
-func (noQueue) SetWatchState(store.WatchState) error { return nil }
+func (noRows) SetState(store.WatchState) error { return nil }
 
 // A first list that comes late, as for a right that was missing, spreads what was there before, and not what was made
 // while it was wanted. Another account wants the same list.

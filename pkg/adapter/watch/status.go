@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -144,23 +146,31 @@ func (s *source) status() schedule.WatchStatus {
 // takes of a processor.
 const publishGap, publishShare = 100 * time.Millisecond, 50
 
+// publication is when the status of a source is published. It is locked while it is: an older status does not
+// take the place of a newer one.
+type publication struct {
+	sync.Mutex
+	planned atomic.Bool
+	took    atomic.Int64 // nanoseconds, the last time
+}
+
 // publish reports the status soon, when it has changed.
 func (s *source) publish() {
-	if s.publishing.Swap(true) {
+	if s.publication.planned.Swap(true) {
 		return
 	}
-	time.AfterFunc(max(publishGap, time.Duration(s.published.Load())*publishShare), func() {
-		s.publishing.Store(false)
+	time.AfterFunc(max(publishGap, time.Duration(s.publication.took.Load())*publishShare), func() {
+		s.publication.planned.Store(false)
 		if s.ctx.Err() == nil {
 			began := time.Now()
 			s.publishNow()
-			s.published.Store(int64(time.Since(began)))
+			s.publication.took.Store(int64(time.Since(began)))
 		}
 	})
 }
 
 func (s *source) publishNow() {
-	s.publication.Lock() // an older status does not take the place of a newer one
+	s.publication.Lock()
 	defer s.publication.Unlock()
 	st := s.status()
 	st.Objects = 0

@@ -144,8 +144,8 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 	return context.Cause(ctx)
 }
 
-// fail records an error. The API server is not to blame for a refusal of the queue, of
-// which a quota is the source's own affair.
+// fail records an error for the status of the source. A refusal of the queue is no failure of
+// the API server: the status shows only that a quota is exceeded, which the author can change.
 func (s *stream) fail(err error, failures int) {
 	if refused, ok := errors.AsType[*schedule.Error](err); ok && refused.Code != schedule.CodeInvalid {
 		if s.refused = overQuota(err); s.refused {
@@ -519,7 +519,7 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 	}
 	s.kept = time.Now()
 	w := s.row(seen)
-	if err := s.r.s.q.SetWatchState(w.state()); err != nil {
+	if err := s.r.s.marks.SetState(w.state()); err != nil {
 		return err
 	}
 	s.r.rows.set(w)

@@ -41,7 +41,7 @@ func (r *resource) correct(b *batch) error {
 			continue
 		}
 		for _, of := range r.twins.all {
-			m, ok, err := r.s.q.Mark(of.id, c.object)
+			m, ok, err := r.s.marks.Get(of.id, c.object)
 			if err != nil {
 				return err
 			}

@@ -55,9 +55,13 @@ type wake struct {
 	hearsay, final        bool
 }
 
+// pass lets the time of the bubble pass.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // taped records what a source reports. It can lose power before or after a batch.
 type taped struct {
-	*queue.Source
+	*queue.Marks
+	source   *queue.Source
 	w        *world
 	crash    func(batch int) (before, after bool)
 	batch    int
@@ -67,14 +71,14 @@ type taped struct {
 	delivers bool // what is scheduled is delivered at once
 	before   func()
 
-	counted int // calls of CountMarks
+	counted int // calls of Count
 }
 
-func (s *taped) CountMarks(watch uint64) (n, bytes int64, err error) {
+func (s *taped) Count(watch uint64) (n, bytes int64, err error) {
 	s.w.mu.Lock()
 	s.counted++
 	s.w.mu.Unlock()
-	return s.Source.CountMarks(watch)
+	return s.Marks.Count(watch)
 }
 
 var errPower = errors.New("the power is gone")
@@ -103,12 +107,12 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 		s.w.ordered <- struct{}{}
 		defer func() { <-s.w.ordered }()
 	}
-	err := s.Source.Report(items, marks)
+	err := s.Marks.Report(items, marks)
 	if err != nil {
 		return err
 	}
 	for i := 0; delivers && i < len(items); i++ {
-		if err := s.Source.Cancel(items[i].Key, schedule.Conditions{}); err != nil {
+		if err := s.source.Cancel(items[i].Key, schedule.Conditions{}); err != nil {
 			return err
 		}
 	}
@@ -140,24 +144,24 @@ func wakeOf(e *schedule.Event) (w wake) {
 	return w
 }
 
-func (s *taped) SetWatchState(state store.WatchState) error {
+func (s *taped) SetState(state store.WatchState) error {
 	s.w.mu.Lock()
 	dead := s.dead
 	s.w.mu.Unlock()
 	if dead {
 		return errPower
 	}
-	return s.Source.SetWatchState(state)
+	return s.Marks.SetState(state)
 }
 
-func (s *taped) RemoveWatch(watch uint64) error {
+func (s *taped) Remove(watch uint64) error {
 	s.w.mu.Lock()
 	dead := s.dead
 	s.w.mu.Unlock()
 	if dead {
 		return errPower
 	}
-	return s.Source.RemoveWatch(watch)
+	return s.Marks.Remove(watch)
 }
 
 // sourceOf watches websites in its own namespace.
@@ -166,9 +170,9 @@ func sourceOf(resources ...schedule.WatchResource) *schedule.Spec {
 		resources = []schedule.WatchResource{{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata}}
 	}
 	return &schedule.Spec{
-		UID: "6b1f6d6e-4f0c-4c5e-9a53-000000000001", Namespace: "ops", Name: "websites", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		MaxPending: 1_000_000, MaxInFlight: 1,
-		Watch: &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: 10 * time.Minute, Generation: 1, Since: time.Now()},
+		UID: "6b1f6d6e-4f0c-4c5e-9a53-000000000001", Namespace: "ops", Name: "websites", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
+		Limits: schedule.Limits{MaxPending: 1_000_000, MaxInFlight: 1},
+		Watch:  &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: 10 * time.Minute, Generation: 1, Since: time.Now()},
 	}
 }
 
@@ -198,7 +202,7 @@ func (w *world) start() *world {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.s = &taped{Source: s, w: w}
+	w.s = &taped{Marks: &s.Marks, source: s, w: w}
 	w.m, err = New(Config{API: w.api, Meter: w.meter, Warn: func(_ *schedule.Spec, reason, message string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -212,10 +216,10 @@ func (w *world) start() *world {
 		w.t.Fatal(err)
 	}
 	if w.streams > 0 {
-		w.m.streams = budget.New(w.streams, nil)
+		w.m.streams = budget.New(w.streams)
 	}
 	if w.memory > 0 {
-		w.m.remembered = budget.New(w.memory, nil)
+		w.m.remembered = budget.New(w.memory)
 	}
 	w.m.Set(w.src, w.s)
 	return w
@@ -229,7 +233,7 @@ func (w *world) neighbour(namespace string) *schedule.Spec {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.m.Set(src, &taped{Source: q, w: w})
+	w.m.Set(src, &taped{Marks: &q.Marks, source: q, w: w})
 	return src
 }
 
@@ -323,13 +327,13 @@ func (w *world) status() schedule.WatchStatus {
 // marks are the objects that the store remembers.
 func (w *world) marks() []string {
 	var all []string
-	states, err := w.s.WatchStates()
+	states, err := w.s.States()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	seen := map[string]bool{}
 	for _, state := range states {
-		marks, _, err := w.s.Marks(state.Watch, "", 1000)
+		marks, _, err := w.s.List(state.Watch, "", 1000)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -346,13 +350,13 @@ func (w *world) sameBytes() {
 	w.t.Helper()
 	sum := int64(0)
 	for _, r := range w.m.find(w.src.UID).resources {
-		n, size, err := w.s.Source.CountMarks(r.id)
+		n, size, err := w.s.Marks.Count(r.id)
 		if err != nil || n != r.marked() || size != r.bytes {
 			w.t.Errorf("%d marks of %d bytes are counted, there are %d of %d: %v", r.marked(), r.bytes, n, size, err)
 		}
 		sum += size
 	}
-	if got := w.s.MarkedBytes(); got != sum {
+	if got := w.s.Bytes(); got != sum {
 		w.t.Errorf("the namespace has %d bytes of marks, there are %d", got, sum)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
@@ -28,54 +29,59 @@ func remember(source *v1alpha1.RescheduleSource, annotation string, d duckv1.Des
 	source.Status.Annotations[annotation] = hash(d)
 }
 
-// isAnother reports whether the address in the status is of another destination.
-func isAnother(source *v1alpha1.RescheduleSource, annotation string, d duckv1.Destination) bool {
-	last, known := source.Status.Annotations[annotation]
-	return known && last != hash(d)
-}
-
 func hash(d duckv1.Destination) string {
 	text, _ := json.Marshal(d) // it was decoded from JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// resolveSink sets SinkProvided. The resolver tracks the object of the sink's
-// ref. A failure is tried again, because a kind that does not exist yet cannot
-// be watched.
+// resolveSink sets SinkProvided.
 func (r *Reconciler) resolveSink(ctx context.Context, source *v1alpha1.RescheduleSource) error {
-	sink := source.Spec.Sink
-	addr, err := r.address(ctx, sink, source)
-	if err != nil {
-		if isAnother(source, sinkAnnotation, sink) {
-			source.Status.SinkURI, source.Status.SinkCACerts, source.Status.SinkAudience = nil, nil, nil
-		}
-		source.Status.MarkNoSink(reasonOf(err), "%s: %v", describe(sink), err)
-		return failure("SinkNotFound", "Sink not found: %s: %w", describe(sink), err)
+	s := &source.Status
+	forget := func() { s.SinkURI, s.SinkCACerts, s.SinkAudience = nil, nil, nil }
+	if err := r.resolve(ctx, source, source.Spec.Sink, place{sinkAnnotation, s.MarkSink, s.MarkNoSink, forget}); err != nil {
+		return failure("SinkNotFound", "Sink not found: %w", err)
 	}
-	source.Status.MarkSink(addr)
-	remember(source, sinkAnnotation, sink)
 	return nil
 }
 
 // resolveDeadLetterSink sets DeadLetterSinkResolved.
 func (r *Reconciler) resolveDeadLetterSink(ctx context.Context, source *v1alpha1.RescheduleSource) error {
+	s := &source.Status
 	if source.Spec.Delivery == nil || source.Spec.Delivery.DeadLetterSink == nil {
-		source.Status.MarkDeadLetterSinkNotConfigured()
-		delete(source.Status.Annotations, deadLetterSinkAnnotation)
+		s.MarkDeadLetterSinkNotConfigured()
+		delete(s.Annotations, deadLetterSinkAnnotation)
 		return nil
 	}
-	sink := *source.Spec.Delivery.DeadLetterSink
-	addr, err := r.address(ctx, sink, source)
-	if err != nil {
-		if isAnother(source, deadLetterSinkAnnotation, sink) {
-			source.Status.DeliveryStatus = eventingduckv1.DeliveryStatus{}
-		}
-		source.Status.MarkNoDeadLetterSink(reasonOf(err), "%s: %v", describe(sink), err)
-		return failure("DeadLetterSinkNotFound", "Dead letter sink not found: %s: %w", describe(sink), err)
+	forget := func() { s.DeliveryStatus = eventingduckv1.DeliveryStatus{} }
+	to := place{deadLetterSinkAnnotation, s.MarkDeadLetterSink, s.MarkNoDeadLetterSink, forget}
+	if err := r.resolve(ctx, source, *source.Spec.Delivery.DeadLetterSink, to); err != nil {
+		return failure("DeadLetterSinkNotFound", "Dead letter sink not found: %w", err)
 	}
-	source.Status.MarkDeadLetterSink(addr)
-	remember(source, deadLetterSinkAnnotation, sink)
+	return nil
+}
+
+// place is where the status has what a destination was resolved to.
+type place struct {
+	annotation string // has the hash of the destination
+	mark       func(*duckv1.Addressable)
+	markNone   func(reason, format string, args ...any)
+	forget     func()
+}
+
+// resolve resolves a destination. The resolver tracks the object of its ref. A failure is
+// tried again, because a kind that does not exist yet cannot be watched.
+func (r *Reconciler) resolve(ctx context.Context, source *v1alpha1.RescheduleSource, d duckv1.Destination, to place) error {
+	addr, err := r.address(ctx, d, source)
+	if err != nil {
+		if last, known := source.Status.Annotations[to.annotation]; known && last != hash(d) {
+			to.forget() // the address is of another destination
+		}
+		to.markNone(reasonOf(err), "%s: %v", describe(d), err)
+		return fmt.Errorf("%s: %w", describe(d), err)
+	}
+	to.mark(addr)
+	remember(source, to.annotation, d)
 	return nil
 }
 

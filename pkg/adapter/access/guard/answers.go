@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -69,7 +69,7 @@ func (l *failures) failed(err error) error {
 	if unlogged, ok := l.lines.Next(l.now()); ok {
 		l.log.Error("callers cannot be checked", "failed", unlogged+1, "error", err)
 	}
-	if errors.Is(err, kube.ErrBusy) {
+	if errors.Is(err, budget.ErrFull) {
 		return unavailable(retrySoon, "too many callers are being checked at the moment")
 	}
 	return unavailable(retryLater, "the caller cannot be checked: the API server does not answer")
@@ -80,7 +80,7 @@ func (l *failures) failed(err error) error {
 // refusals evicts no admitted caller.
 type answers[V any] struct {
 	failures           *failures
-	renewals           *kube.CallQueue
+	renewals           *budget.Budget
 	positive, negative *cache.LRUExpireCache
 	flights            singleflight.Group
 	now                func() time.Time
@@ -94,14 +94,14 @@ type positiveAnswer[V any] struct {
 	renewAt atomic.Int64 // in nanoseconds
 }
 
-// question is a question to the API server, and the queue that it waits in.
+// question is a question to the API server, and the calls that it is one of.
 type question[V any] struct {
-	calls *kube.CallQueue
+	calls *budget.Budget
 	owner string
 	ask   func(context.Context) (*V, time.Duration, error)
 }
 
-func newAnswers[V any](f *failures, renewals *kube.CallQueue) *answers[V] {
+func newAnswers[V any](f *failures, renewals *budget.Budget) *answers[V] {
 	return &answers[V]{
 		failures: f, renewals: renewals, now: f.now,
 		positive: cache.NewLRUExpireCacheWithClock(maxPositive, clock(f.now)),
@@ -150,13 +150,13 @@ func (a *answers[V]) renew(ctx context.Context, key digest, owner string, ask fu
 	if now.UnixNano() < due || !at.CompareAndSwap(due, now.Add(renewRetry).UnixNano()) {
 		return
 	}
-	release, err := a.renewals.Acquire(ctx, owner)
-	if err != nil {
+	slot := a.renewals.Claim(owner, "")
+	if !slot.TryGrow(1) {
 		return
 	}
 	go func() {
-		defer release()
-		ctx, cancel := a.renewals.WithTimeout(context.WithoutCancel(ctx))
+		defer slot.Release()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()
 		if v, ttl, err := ask(ctx); err == nil {
 			a.store(key, v, ttl)
@@ -173,17 +173,19 @@ func (a *answers[V]) get(ctx context.Context, key digest, q question[V]) (*V, er
 		if cached {
 			return v, nil
 		}
-		err := q.calls.Do(context.WithoutCancel(ctx), q.owner, func(ctx context.Context) error {
-			answer, ttl, err := q.ask(ctx)
-			if err == nil {
-				v = answer
-				a.store(key, v, ttl)
-			}
-			return err
-		})
+		ctx := context.WithoutCancel(ctx)
+		slot, err := q.calls.Take(ctx, q.owner, "")
 		if err != nil {
 			return nil, a.failures.failed(err)
 		}
+		defer slot.Release()
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+		defer cancel()
+		v, ttl, err := q.ask(ctx)
+		if err != nil {
+			return nil, a.failures.failed(err)
+		}
+		a.store(key, v, ttl)
 		return v, nil
 	})
 	select {

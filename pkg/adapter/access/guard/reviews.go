@@ -12,6 +12,7 @@ import (
 	authz "k8s.io/api/authorization/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
@@ -37,21 +38,24 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
-// The limits of the calls to the API server. A review takes some milliseconds, so
-// these are thousands a second; the share of one namespace or peer leaves slots
-// for the others.
-var (
-	// reviewLimit is for tokens that the cluster signed, and for all tokens while its
+// The calls of each kind to the API server at one time. A review takes some milliseconds, so
+// these are thousands a second; the share of one namespace, user or peer, a quarter, leaves
+// slots for the others.
+const (
+	// reviewCalls are for tokens that the cluster signed, and for all tokens while its
 	// keys cannot be read.
-	reviewLimit = kube.CallLimit{Slots: 32, Share: 8, Wait: reviewWait, Take: reviewTimeout}
-	// strangerLimit is for tokens of unknown keys, which may be valid. Any caller can
+	reviewCalls = 32
+	// strangerCalls are for tokens of unknown keys, which may be valid. Any caller can
 	// make as many of them as it likes.
-	strangerLimit = kube.CallLimit{Slots: 8, Share: 2, Wait: reviewWait, Take: reviewTimeout}
-	// accessLimit is for access reviews of callers whose tokens were accepted.
-	accessLimit = kube.CallLimit{Slots: 32, Share: 8, Wait: reviewWait, Take: reviewTimeout}
-	// renewalLimit is for the renewal of cached answers: no caller waits for them.
-	renewalLimit = kube.CallLimit{Slots: 16, Share: 4, Take: reviewTimeout}
+	strangerCalls = 8
+	// accessCalls are for access reviews of callers whose tokens were accepted.
+	accessCalls = 32
+	// renewalCalls are for the renewal of cached answers: no caller waits for them.
+	renewalCalls = 16
 )
+
+// newCalls are n calls at one time, which are waited for.
+func newCalls(n int64) *budget.Budget { return budget.NewTurns(n, n/4, reviewWait) }
 
 // caller is the user who bears a token, according to the API server.
 type caller struct {
@@ -84,7 +88,7 @@ func newCaller(u authn.UserInfo) *caller {
 	return c
 }
 
-// owner is what a call is counted for in a [kube.CallQueue]: the namespace of the
+// owner is what a call is counted for: the namespace of the
 // service account, else the user.
 func (c *caller) owner() string {
 	if c.namespace != "" {
@@ -102,7 +106,7 @@ type reviews struct {
 	callers           *answers[caller]
 	grants            *answers[struct{}]
 
-	reviewCalls, strangerCalls, accessCalls *kube.CallQueue
+	reviewCalls, strangerCalls, accessCalls *budget.Budget
 
 	log *slog.Logger
 	now func() time.Time
@@ -115,11 +119,11 @@ func newReviews(cfg Config) *reviews {
 		strangers:     cfg.ReviewStranger,
 		access:        cfg.ReviewAccess,
 		keys:          &keys{fetch: cfg.FetchKeys, log: cfg.Log, now: cfg.Now},
-		callers:       newAnswers[caller](f, kube.NewCallQueue(renewalLimit)),
-		grants:        newAnswers[struct{}](f, kube.NewCallQueue(renewalLimit)),
-		reviewCalls:   kube.NewCallQueue(reviewLimit),
-		strangerCalls: kube.NewCallQueue(strangerLimit),
-		accessCalls:   kube.NewCallQueue(accessLimit),
+		callers:       newAnswers[caller](f, newCalls(renewalCalls)),
+		grants:        newAnswers[struct{}](f, newCalls(renewalCalls)),
+		reviewCalls:   newCalls(reviewCalls),
+		strangerCalls: newCalls(strangerCalls),
+		accessCalls:   newCalls(accessCalls),
 		log:           cfg.Log, now: cfg.Now,
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -222,7 +222,7 @@ func TestFlood_OfTokensIsBounded(t *testing.T) {
 			t.Errorf("a known caller has to wait: %v", err)
 		}
 		wg.Wait()
-		if n := int64(reviewLimit.Slots); most.Load() != n || busy.Load() != 200-n {
+		if most.Load() != reviewCalls || busy.Load() != 200-reviewCalls {
 			t.Errorf("%d reviews at once, %d callers refused with Retry-After", most.Load(), busy.Load())
 		}
 	})
@@ -242,7 +242,7 @@ func TestFlood_OfOnePeerDelaysItself(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if n := w.tokenReviews.Load(); n != int64(reviewLimit.Share) {
+		if n := w.tokenReviews.Load(); n != reviewCalls/4 {
 			t.Errorf("%d reviews of one peer", n)
 		}
 		w.set(func() { w.hook = nil })
@@ -269,9 +269,9 @@ func TestFlood_KeepsKnownCallers(t *testing.T) {
 		}
 		// All places are taken, for good.
 		for i := range 4 {
-			for range reviewLimit.Share {
-				for _, l := range []*kube.CallQueue{w.guard.reviews.reviewCalls, w.guard.reviews.accessCalls} {
-					if _, err := l.Acquire(t.Context(), fmt.Sprint(i)); err != nil {
+			for range reviewCalls / 4 {
+				for _, l := range []*budget.Budget{w.guard.reviews.reviewCalls, w.guard.reviews.accessCalls} {
+					if _, err := l.Take(t.Context(), fmt.Sprint(i), ""); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -422,7 +422,7 @@ func TestReview_LateCallerGetsTheAnswer(t *testing.T) {
 	key, kept := digestOf("q"), &caller{}
 	w.guard.reviews.callers.store(key, kept, time.Minute)
 	ask := func(context.Context) (*caller, time.Duration, error) { return nil, 0, errors.New("asked again") }
-	got, err := w.guard.reviews.callers.get(t.Context(), key, question[caller]{kube.NewCallQueue(reviewLimit), "q", ask})
+	got, err := w.guard.reviews.callers.get(t.Context(), key, question[caller]{newCalls(reviewCalls), "q", ask})
 	if got != kept || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -28,7 +28,7 @@ func alone(t *testing.T, dir string) *Server {
 	_ = l.Close()
 	s, err := Start(Options{
 		Dir: dir, Member: "a", Peers: map[string]string{"a": l.Addr().String()}, Log: slog.New(slog.DiscardHandler), Stopped: func(error) {},
-		Connections: listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1<<20, nil), Log: slog.New(slog.DiscardHandler)}),
+		Connections: listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1 << 20), Log: slog.New(slog.DiscardHandler)}),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 // connections are as many as three members need, and more.
 func connections() *listener.Connections {
-	return listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1<<20, nil), Log: slog.New(slog.DiscardHandler)})
+	return listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1 << 20), Log: slog.New(slog.DiscardHandler)})
 }
 
 var given sync.Map // ports

@@ -46,7 +46,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 	t.Helper()
 	var keys []string
 	for token := ""; ; {
-		letters, next, err := s.Letters(prefix, token, 2)
+		letters, next, err := s.Letters.List(prefix, token, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 		if got := letterKeys(t, s, "c"); got != "c" {
 			t.Errorf("with a prefix: %s", got)
 		}
-		l, ok, err := s.Letter("c")
+		l, ok, err := s.Letters.Get("c")
 		if err != nil || !ok || l.DeadLetter.Failure.Code != 400 || l.DeadLetter.Tries != 1 || l.Event.Type != "t-c" || time.Since(l.ScheduledAt) != 2*time.Second {
 			t.Errorf("%+v %v %v", l, ok, err)
 		}
@@ -90,8 +90,8 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 			t.Errorf("they are keys: %+v %v, delivered %+v %v", views, err, d, takeErr)
 		}
 		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.bytes.Load() || stored == 0 {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		if err != nil || stored != s.usage.bytes.Load() || stored == 0 {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
 		}
 	})
 }
@@ -118,13 +118,13 @@ func TestKept_UntilItsAge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := letterKeys(t, again, ""); got != "k" || again.kept.count.Load() != 1 {
-			t.Errorf("after a restart: %q, %d", got, again.kept.count.Load())
+		if got := letterKeys(t, again, ""); got != "k" || again.usage.kept.Load() != 1 {
+			t.Errorf("after a restart: %q, %d", got, again.usage.kept.Load())
 		}
 		time.Sleep(15 * time.Second)
 		c, err := again.Counts()
-		if got := letterKeys(t, again, ""); got != "" || c.Kept != 0 || again.bytes.Load() != 0 || again.expired.Load() != 0 || err != nil {
-			t.Errorf("after its age: %q, %+v, %d bytes, %d expired, %v", got, c, again.bytes.Load(), again.expired.Load(), err)
+		if got := letterKeys(t, again, ""); got != "" || c.Kept != 0 || again.usage.bytes.Load() != 0 || again.expired.Load() != 0 || err != nil {
+			t.Errorf("after its age: %q, %+v, %d bytes, %d expired, %v", got, c, again.usage.bytes.Load(), again.expired.Load(), err)
 		}
 	})
 }
@@ -153,8 +153,8 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 		if set(2, 90*time.Second); letterKeys(t, s, "") != "c" {
 			t.Errorf("younger ones: %s", letterKeys(t, s, ""))
 		}
-		if set(0, time.Hour); letterKeys(t, s, "") != "" || s.kept.count.Load() != 0 || s.bytes.Load() != 0 {
-			t.Errorf("none: %s, %d bytes", letterKeys(t, s, ""), s.bytes.Load())
+		if set(0, time.Hour); letterKeys(t, s, "") != "" || s.usage.kept.Load() != 0 || s.usage.bytes.Load() != 0 {
+			t.Errorf("none: %s, %d bytes", letterKeys(t, s, ""), s.usage.bytes.Load())
 		}
 		if what := deliver(t, s, "d", refused); what != schedule.Dropped {
 			t.Errorf("then an event is %s", what)
@@ -175,8 +175,8 @@ func TestKept_WithinTheQuota(t *testing.T) {
 		if what := deliver(t, s, "k", down); what != schedule.KeptLetter {
 			t.Errorf("within the quota it is %s", what)
 		}
-		if what := deliver(t, s, strings.Repeat("l", 20), down); what != schedule.Dropped || s.bytes.Load() > 600 {
-			t.Errorf("beyond it it is %s, with %d bytes", what, s.bytes.Load())
+		if what := deliver(t, s, strings.Repeat("l", 20), down); what != schedule.Dropped || s.usage.bytes.Load() > 600 {
+			t.Errorf("beyond it it is %s, with %d bytes", what, s.usage.bytes.Load())
 		}
 	})
 }
@@ -191,24 +191,24 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
 		}
 		for range 2 { // idempotent
-			if err := s.DiscardLetter("k000"); err != nil {
+			if err := s.Letters.Discard("k000"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if there, err := s.RedriveLetter("k000", false, nil); there || err != nil {
+		if there, err := s.Letters.Redrive("k000", false, nil); there || err != nil {
 			t.Errorf("an absent one: %v %v", there, err)
 		}
-		if there, err := s.RedriveLetter("k001", false, nil); !there || err != nil {
+		if there, err := s.Letters.Redrive("k001", false, nil); !there || err != nil {
 			t.Fatal(there, err)
 		}
 		v, ok, err := s.Get("k001")
 		if err != nil || !ok || v.State != schedule.Due || v.Attempt != 0 || v.Event.Type != "t-k001" {
 			t.Errorf("%+v %v %v", v, ok, err)
 		}
-		if n, err := s.DiscardLetters(context.Background(), "k1"); n != 100 || err != nil {
+		if n, err := s.Letters.DiscardAll(context.Background(), "k1"); n != 100 || err != nil {
 			t.Errorf("discarded %d, %v", n, err)
 		}
-		if n, skipped, err := s.RedriveLetters(context.Background(), "", false, func(int64) error { return nil }); n != 98 || skipped != 0 || err != nil {
+		if n, skipped, err := s.Letters.RedriveAll(context.Background(), "", false, func(int64) error { return nil }); n != 98 || skipped != 0 || err != nil {
 			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
 		}
 		c, err := s.Counts()
@@ -216,8 +216,8 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 			t.Errorf("%+v %v", c, err)
 		}
 		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		if err != nil || stored != s.usage.bytes.Load() {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
 		}
 	})
 }
@@ -246,11 +246,11 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"flies", "waits"} {
-			if there, err := s.RedriveLetter(key, false, nil); there || !is(err, schedule.CodeExists) {
+			if there, err := s.Letters.Redrive(key, false, nil); there || !is(err, schedule.CodeExists) {
 				t.Errorf("%s: %v %v", key, there, err)
 			}
 		}
-		if n, skipped, err := s.RedriveLetters(t.Context(), "", false, nil); n != 1 || skipped != 2 || err != nil || letterKeys(t, s, "") != "flies waits" {
+		if n, skipped, err := s.Letters.RedriveAll(t.Context(), "", false, nil); n != 1 || skipped != 2 || err != nil || letterKeys(t, s, "") != "flies waits" {
 			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
 		}
 		if _, err := s.Finish(d, down); err != nil {
@@ -261,15 +261,15 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 				t.Errorf("%s: %+v %v", key, v.Event, err)
 			}
 		}
-		if n, skipped, err := s.RedriveLetters(t.Context(), "", true, nil); n != 2 || skipped != 0 || err != nil {
+		if n, skipped, err := s.Letters.RedriveAll(t.Context(), "", true, nil); n != 2 || skipped != 0 || err != nil {
 			t.Errorf("replacing: redriven %d, skipped %d, %v", n, skipped, err)
 		}
 		if v, ok, err := s.Get("waits"); !ok || err != nil || v.Event.Type != "t-waits" || v.State != schedule.Due {
 			t.Errorf("%+v %v", v, err)
 		}
 		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		if err != nil || stored != s.usage.bytes.Load() {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				there, err := s.RedriveLetter("k", false, nil)
+				there, err := s.Letters.Redrive("k", false, nil)
 				if there == c.newer || is(err, schedule.CodeExists) != c.newer {
 					t.Fatal(there, err)
 				}

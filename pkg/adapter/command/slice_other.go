@@ -1,5 +1,5 @@
 //go:build !linux
 
-package turns
+package command
 
 func shortenTimeSlices() {}

@@ -1,4 +1,4 @@
-package turns
+package budget
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewN(1, Wait)
+		all := NewTurns(1, 1, TurnWait)
 		turn, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 					t.Error(err)
 				}
 				ended <- namespace + "/" + source
-				turn.Done()
+				turn.Release()
 			}()
 			synctest.Wait()
 		}
@@ -37,7 +37,7 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 		}
 		wait("flood", "b")
 		wait("quiet", "c")
-		turn.Done()
+		turn.Release()
 		for range 5 {
 			order = append(order, <-ended)
 		}
@@ -45,17 +45,17 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 			t.Errorf("%v, want %v", order, want)
 		}
 		synctest.Wait()
-		if all.free != 1 || !all.waiting.empty() || len(all.waiting.below) != 0 {
+		if all.total-all.used != 1 || all.waiting.n != 0 || len(all.waiting.below) != 0 {
 			t.Errorf("at the end: %+v", all)
 		}
 	})
 }
 
-// A wait ends with its context or after Wait, and uses no turn.
+// A wait ends with its context or after TurnWait, and uses no turn.
 func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewN(2, Wait)
+		all := NewTurns(2, 2, TurnWait)
 		one, _ := all.Take(t.Context(), "n", "a")
 		two, _ := all.Take(t.Context(), "n", "a")
 		gone, hangUp := context.WithCancel(t.Context())
@@ -70,22 +70,22 @@ func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		start := time.Now()
-		if _, err := all.Take(t.Context(), "n", "b"); !errors.Is(err, ErrNone) || time.Since(start) != Wait {
+		if _, err := all.Take(t.Context(), "n", "b"); !errors.Is(err, ErrFull) || time.Since(start) != TurnWait {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
-		one.Done()
-		two.Done()
-		if all.free != 2 || !all.waiting.empty() {
+		one.Release()
+		two.Release()
+		if all.total-all.used != 2 || all.waiting.n != 0 {
 			t.Errorf("at the end: %+v", all)
 		}
 	})
 }
 
 // Without a limit of its own, a wait is as long as its context.
-func TestNewN_WaitsForItsContext(t *testing.T) {
+func TestTurns_WaitsForItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewN(1, 0)
+		all := NewTurns(1, 1, 0)
 		if _, err := all.Take(t.Context(), "n", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestNewN_WaitsForItsContext(t *testing.T) {
 func TestTurns_NeverMoreAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewN(3, Wait)
+		all := NewTurns(3, 3, TurnWait)
 		going, most := make(chan struct{}, 3), make(chan struct{})
 		for i := range 200 {
 			go func() {
@@ -117,7 +117,7 @@ func TestTurns_NeverMoreAtATime(t *testing.T) {
 					}
 					time.Sleep(time.Duration(i%7) * time.Millisecond)
 					<-going
-					turn.Done()
+					turn.Release()
 				}
 				most <- struct{}{}
 			}()
@@ -125,7 +125,7 @@ func TestTurns_NeverMoreAtATime(t *testing.T) {
 		for range 200 {
 			<-most
 		}
-		if all.free != 3 || !all.waiting.empty() {
+		if all.total-all.used != 3 || all.waiting.n != 0 {
 			t.Errorf("at the end: %+v", all)
 		}
 	})
@@ -136,13 +136,13 @@ func TestTurns_NeverMoreAtATime(t *testing.T) {
 func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewN(1, Wait)
+		all := NewTurns(1, 1, TurnWait)
 		long, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := long.Pass(t.Context()); err != nil || all.free != 0 {
-			t.Fatalf("alone: %v, %d free", err, all.free)
+		if err := long.Pass(t.Context()); err != nil || all.total-all.used != 0 {
+			t.Fatalf("alone: %v, %d free", err, all.total-all.used)
 		}
 		short := make(chan struct{})
 		go func() {
@@ -151,7 +151,7 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 				t.Error(err)
 			}
 			close(short)
-			turn.Done()
+			turn.Release()
 		}()
 		synctest.Wait()
 		if err := long.Pass(t.Context()); err != nil {
@@ -164,7 +164,7 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 		}
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
-		other := make(chan Turn)
+		other := make(chan *Claim)
 		go func() {
 			turn, _ := all.Take(t.Context(), "quiet", "b")
 			other <- turn
@@ -173,9 +173,9 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 		if err := long.Pass(gone); !errors.Is(err, context.Canceled) {
 			t.Errorf("passed on after its caller hung up: %v", err)
 		}
-		long.Done() // it is over already
+		long.Release() // it is over already
 		turn := <-other
-		if turn.Done(); all.free != 1 || !all.waiting.empty() {
+		if turn.Release(); all.total-all.used != 1 || all.waiting.n != 0 {
 			t.Errorf("at the end: %+v", all)
 		}
 	})
@@ -183,23 +183,22 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 
 // A namespace has its share of the turns at most, and the others are free for the next one, also
 // while that namespace waits.
-func TestNewShared_LimitsANamespace(t *testing.T) {
+func TestTurns_LimitANamespace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := NewShared(4, 2, 0)
+		all := NewTurns(4, 2, 0)
 		came := make(chan string, 10)
 		ctx, hangUp := context.WithCancel(t.Context())
 		defer hangUp()
-		take := func(namespace string) *Turn {
-			turn := new(Turn)
+		take := func(namespace string) *Claim {
+			turn := all.Claim(namespace, "")
 			go func() {
-				var err error
-				if *turn, err = all.Take(ctx, namespace, ""); err == nil {
+				if turn.Grow(ctx, 1) == nil {
 					came <- namespace
 				}
 			}()
 			synctest.Wait()
-			return turn
+			return &turn
 		}
 		want := func(names ...string) {
 			t.Helper()
@@ -225,16 +224,16 @@ func TestNewShared_LimitsANamespace(t *testing.T) {
 		want("b", "c")
 		take("d")
 		want()
-		b1.Done() // a waits for longer, and has its share
+		b1.Release() // a waits for longer, and has its share
 		want("d")
-		c1.Done()
+		c1.Release()
 		want()
-		a1.Done()
+		a1.Release()
 		want("a")
-		a2.Done()
+		a2.Release()
 		hangUp()
 		synctest.Wait()
-		if all.free != 2 || len(all.held) != 2 || !all.waiting.empty() { // a and d have one each
+		if all.total-all.used != 2 || len(all.namespaces) != 2 || all.waiting.n != 0 { // a and d have one each
 			t.Errorf("at the end: %+v", all)
 		}
 	})

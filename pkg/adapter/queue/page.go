@@ -1,0 +1,224 @@
+package queue
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
+)
+
+// page is the near horizon of a source: the next rows of its due index, in memory, and
+// the slots of its dead letters. mu guards all of it but again.
+type page struct {
+	s *Source
+
+	mu      sync.Mutex
+	rows    *timer.Page
+	letters letterSlots
+	queued  bool // a load waits for its turn, or is under way
+
+	again atomic.Int64 // keys that wait to be read once more
+}
+
+// letterSlots are the dead letters under way, and the due ones that wait for a slot.
+// They have slots of their own: in the slots of the keys, a dead letter sink that
+// hangs would stop its source.
+type letterSlots struct {
+	flights  int
+	deferred []timer.Row
+	more     bool // deferred is full: the index has more
+}
+
+// maxDeferred bounds the deferred rows; further ones stay in the index.
+const maxDeferred = 1024
+
+// hasSlot reports whether one more may be under way: a quarter as many as keys.
+func (l *letterSlots) hasSlot(s *schedule.Spec) bool { return l.flights < max(1, s.MaxInFlight/4) }
+
+// take pops the next due row for which there is a slot, and takes the slot if it is a
+// dead letter's. It also returns the settings of that moment: of a suspended source no
+// row is taken.
+func (p *page) take(now time.Time) (timer.Row, *schedule.Spec, bool) {
+	p.mu.Lock()
+	settings := p.s.Spec() // with the lock: a key that came after the source was suspended is not taken
+	if settings.Suspend {
+		p.mu.Unlock()
+		return timer.Row{}, nil, false
+	}
+	row, ok := p.next(settings, now)
+	low := p.rows.NeedsLoad()
+	p.mu.Unlock()
+	if low {
+		p.load()
+	}
+	return row, settings, ok
+}
+
+// next is take under the lock.
+func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
+	l := &p.letters
+	if l.hasSlot(settings) {
+		for len(l.deferred) > 0 {
+			row := l.deferred[0]
+			l.deferred = l.deferred[1:]
+			if row.At > now.UnixNano() { // the clock went back: its time has yet to come
+				p.rows.Add(row)
+				continue
+			}
+			l.flights++
+			return row, true
+		}
+		if l.more { // the rows that were left in the index are in front of the page
+			l.deferred, l.more = nil, false
+			p.rows.Restart()
+		}
+	}
+	for {
+		row, ok := p.rows.Pop(now.UnixNano())
+		switch {
+		case !ok || !schedule.IsDeadLetterKey(row.Key):
+			return row, ok
+		case l.hasSlot(settings):
+			l.flights++
+			return row, true
+		case len(l.deferred) < maxDeferred:
+			l.deferred = append(l.deferred, row)
+		default:
+			l.more = true
+		}
+	}
+}
+
+// release gives back the slot of a row that take has returned, if it was a dead letter's.
+func (p *page) release(key string) {
+	if schedule.IsDeadLetterKey(key) {
+		p.mu.Lock()
+		p.letters.flights--
+		p.mu.Unlock()
+	}
+}
+
+// add puts an entry into the page and reports whether it is the next one.
+func (p *page) add(key string, e *schedule.Entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rows.Add(timer.Row{At: e.At().UnixNano(), Key: key, Revision: e.Revision})
+}
+
+// resize gives the page another size.
+func (p *page) resize(rows int) {
+	p.mu.Lock()
+	p.rows.Resize(rows)
+	p.mu.Unlock()
+}
+
+// load reads the next page of the due index in the background when the page
+// in memory runs low.
+func (p *page) load() {
+	p.mu.Lock()
+	needed := p.rows.NeedsLoad() && !p.queued
+	p.queued = p.queued || needed
+	p.mu.Unlock()
+	if !needed {
+		return
+	}
+	q := p.s.q
+	q.work.Go(func() {
+		// The load begins when its turn has come: rows that arrive during the load are
+		// put aside, and too many of them make it void.
+		q.loads <- struct{}{}
+		p.mu.Lock()
+		after, n := p.rows.BeginLoad()
+		p.mu.Unlock()
+		err := p.read(after, n)
+		<-q.loads
+		if errors.Is(err, errRemoved) || errors.Is(err, store.ErrClosed) {
+			return
+		}
+		if err != nil {
+			q.cfg.Log.Error("the due index cannot be read; trying again", "source", p.s.Spec().Path(), "error", err)
+			select {
+			case <-time.After(time.Second):
+				p.loaded()
+				p.load()
+			case <-q.stop:
+			}
+			return
+		}
+		p.loaded()
+		p.load() // too many rows may have arrived, which made it void
+		q.cfg.Wake(p.s)
+	})
+}
+
+// loaded lets the next load begin.
+func (p *page) loaded() {
+	p.mu.Lock()
+	p.queued = false
+	p.mu.Unlock()
+}
+
+var errRemoved = errors.New("queue: the source was removed")
+
+// read reads n rows of the index into the page.
+func (p *page) read(after timer.Row, n int) error {
+	if err := p.s.enter(); err != nil {
+		p.mu.Lock()
+		p.rows.AbortLoad()
+		p.mu.Unlock()
+		return errRemoved
+	}
+	defer p.s.leave()
+	from := store.Position{At: time.Unix(0, after.At), Key: after.Key}
+	rows, more, err := p.s.q.store.Due(make([]store.Row, 0, n), p.s.uid, from, n)
+	loaded := make([]timer.Row, len(rows))
+	for i, r := range rows {
+		loaded[i] = timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.rows.AbortLoad()
+		return err
+	}
+	p.rows.EndLoad(loaded, more)
+	return nil
+}
+
+// maxRereads is how many keys of a source may wait for another read. With more of them
+// the disk cannot be read at all, and the whole source waits.
+const maxRereads = 64
+
+func (p *page) readsFail() bool { return p.again.Load() >= maxRereads }
+
+// retry puts back a key whose entry could not be read, after a second.
+func (p *page) retry(row timer.Row, err error) {
+	if errors.Is(err, store.ErrClosed) {
+		return
+	}
+	p.again.Add(1)
+	s := p.s
+	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Spec().Path(), "key", row.Key, "error", err)
+	s.q.work.Go(func() {
+		select {
+		case <-s.q.stop:
+			return
+		case <-time.After(time.Second):
+		}
+		unlock := s.stripes.lock(row.Key)
+		e, _, err := s.get(row.Key, outline)
+		if err == nil && e != nil {
+			row.At, row.Revision = e.At().UnixNano(), e.Revision
+		}
+		unlock()
+		p.mu.Lock()
+		p.rows.Add(row)
+		p.mu.Unlock()
+		p.again.Add(-1)
+		s.q.cfg.Wake(s)
+	})
+}
