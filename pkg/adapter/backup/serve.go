@@ -47,9 +47,9 @@ type Sealable interface {
 // Server serves back-ups of one store, and seals it.
 type Server struct {
 	sealing atomic.Bool
-	http   http.Server
-	opened *os.File
-	done   chan struct{}
+	http    http.Server
+	opened  *os.File
+	done    chan struct{}
 }
 
 // Serve serves back-ups of db, whose directory is dir, until Close.
