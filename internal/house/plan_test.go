@@ -60,7 +60,7 @@ var plan = map[string]rule{
 	// Manifests that a program applies itself.
 	"config": {never: append([]string{"net/http"}, k8s...)},
 
-	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
+	"pkg/adapter/schedule": {may: []string{"pkg/duration"}, never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/loglimit": {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
@@ -93,7 +93,7 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/hostname"},
 		never: k8s,
 	},
-	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"}, never: k8s, not: []string{"os"}},
+	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit"}, never: k8s, not: []string{"os"}},
 	// What the API server is asked is separate from the engine, so that what makes the
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
@@ -129,11 +129,12 @@ var plan = map[string]rule{
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
-		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group",
+		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group", "pkg/hostname",
 	}},
 	// For the Events and the log of the adapter, and for the command line.
 	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/hostname":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
+	"pkg/duration":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
@@ -155,7 +156,7 @@ var plan = map[string]rule{
 	"pkg/adapter/group": {
 		may: []string{
 			"pkg/adapter/api", "pkg/adapter/backup", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/loglimit", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",
-			"pkg/adapter/watch",
+			"pkg/adapter/watch", "pkg/hostname",
 		},
 		never: []string{"go.etcd.io", "k8s.io/client-go", "k8s.io/api/", "knative.dev"}, // watch has selectors of labels
 	},

@@ -11,8 +11,8 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // Config is what an Adapter needs. The zero value of a field is its default.
@@ -127,11 +127,7 @@ func (c *Config) checkListen() error {
 		if address == "" {
 			continue
 		}
-		local, err := listener.IsLoopback(address)
-		if err != nil {
-			return fmt.Errorf("adapter: listen address %q: %w", address, err)
-		}
-		if !local && c.TokenFile == "" {
+		if !hostname.IsLoopback(hostname.Of(address)) && c.TokenFile == "" {
 			return fmt.Errorf("adapter: will not listen on %s without authentication: give --token-file, or listen on a loopback address such as %s", address, DefaultListen)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
@@ -20,11 +20,7 @@ func (c *Config) checkPage() error {
 	if c.Kubernetes != nil {
 		return errors.New("adapter: --ui is for --standalone: for a cluster there is kn source reschedule ui")
 	}
-	local, err := listener.IsLoopback(c.AdminListen)
-	if err != nil {
-		return fmt.Errorf("adapter: admin listen address %q: %w", c.AdminListen, err)
-	}
-	if !local {
+	if !hostname.IsLoopback(hostname.Of(c.AdminListen)) {
 		return fmt.Errorf("adapter: will not serve the page on %s: with --ui give --admin-listen a loopback address such as %s", c.AdminListen, DefaultAdminListen)
 	}
 	return nil

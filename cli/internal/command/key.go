@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/duration"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
@@ -40,16 +40,16 @@ func (e *env) opened(ctx context.Context, name string, run func(*source) error) 
 	return run(src)
 }
 
-// duration reads a duration as the schedule API does, 5m30s or PT5M30S, and whole days, 7d.
-func duration(flag, s string) (time.Duration, error) {
+// parseDuration reads a duration as the schedule API does, 5m30s or PT5M30S, and whole days, 7d.
+func parseDuration(flag, s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
 			s = fmt.Sprint("P", n, "D")
 		}
 	}
-	d, err := schedule.ParseDuration("--"+flag, s)
+	d, err := duration.Parse(s)
 	if err != nil {
-		return 0, usage("%w", err)
+		return 0, usage("--%s: %w", flag, err)
 	}
 	return d, nil
 }
@@ -91,7 +91,7 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 					return usage("--overdue does not go with --state: it lists due keys")
 				}
 				var err error
-				if overdue, err = duration("overdue", late); err != nil {
+				if overdue, err = parseDuration("overdue", late); err != nil {
 					return err
 				}
 				o2.State, o2.Order = sdk.Due, sdk.ByDue
@@ -267,7 +267,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 				return usage("give --in or --at, and one of them")
 			}
 			if changed("in") {
-				d, err := duration("in", in)
+				d, err := parseDuration("in", in)
 				if err != nil {
 					return err
 				}
@@ -283,7 +283,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 				}
 			}
 			if changed("max-interval") {
-				d, err := duration("max-interval", interval)
+				d, err := parseDuration("max-interval", interval)
 				if err != nil {
 					return err
 				}

@@ -230,7 +230,7 @@ func TestFlags_RefusedBeforeAnyCall(t *testing.T) {
 func TestDuration_Days(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "0d": 0, "P7D": 7 * 24 * time.Hour, "12h": 12 * time.Hour, "1.5d": -1, "d": -1, "-1d": -1, "99999d": -1} {
-		if got, err := duration("x", text); err != nil && want >= 0 || err == nil && got != want {
+		if got, err := parseDuration("x", text); err != nil && want >= 0 || err == nil && got != want {
 			t.Errorf("%s is %s, %v", text, got, err)
 		}
 	}

@@ -375,7 +375,7 @@ func (e *env) before(older string) (time.Time, error) {
 	if older == "" {
 		return e.now(), nil
 	}
-	d, err := duration("older-than", older)
+	d, err := parseDuration("older-than", older)
 	return e.now().Add(-d), err
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/duration"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
@@ -103,7 +103,7 @@ func (o *object) facts() *why.Source {
 	if len(s.Conditions) == 0 {
 		s.Conditions = []why.Condition{{Type: "Ready", Status: "Unknown", Reason: "NotReconciled", Message: "the controller has not seen the source yet"}}
 	}
-	if d, err := schedule.ParseDuration("timeout", o.Spec.Delivery.Timeout); err == nil {
+	if d, err := duration.Parse(o.Spec.Delivery.Timeout); err == nil {
 		s.Timeout = d
 	}
 	limits := &o.Spec.Limits

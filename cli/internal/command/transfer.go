@@ -117,7 +117,7 @@ $ import git-repos -f keys.ndjson --resume`,
 			i := &importer{env: e, policy: sdk.Policy(policy), now: e.now(), dryRun: dryRun}
 			if spread != "" {
 				var err error
-				if i.spread, err = duration("spread", spread); err != nil {
+				if i.spread, err = parseDuration("spread", spread); err != nil {
 					return err
 				}
 			}
