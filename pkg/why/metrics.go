@@ -103,6 +103,17 @@ func (m *Metrics) of(s sample) *measured {
 	return m.sources[name]
 }
 
+// Sources are the namespaces and names of all sources of the adapter, in no order.
+func (m *Metrics) Sources() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for name, s := range m.sources {
+			if s.suspended != nil && !yield(name.namespace, name.name) {
+				return
+			}
+		}
+	}
+}
+
 // Source is what the metrics say of a source whose object is unknown, nil if they do not
 // know it: whether it is suspended, and its limits.
 func (m *Metrics) Source(namespace, name string) *Source {

@@ -47,7 +47,7 @@ func (e *env) completeSources(cmd *cobra.Command, _ []string, _ string) ([]strin
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
 	s, err := e.session()
-	if err != nil || s.config == nil {
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	objects, _ := s.objects(ctx, false)

@@ -84,20 +84,6 @@ func (e *env) printFindings(o *output, findings []finding) error {
 
 // diagnose makes the checks.
 func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]finding, error) {
-	if s.config == nil {
-		if len(names) == 0 {
-			return nil, usage("doctor needs names with --server: an adapter does not list its sources")
-		}
-		var found []finding
-		for _, name := range names {
-			f, err := s.facts(ctx, name, "")
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, findingOf(f))
-		}
-		return found, nil
-	}
 	objects, err := s.chosen(ctx, names, all)
 	if apierrors.IsNotFound(err) && len(names) == 0 {
 		return []finding{{Subject: "installation", Detail: "The API server knows no RescheduleSources: install the release manifest."}}, nil
@@ -105,9 +91,13 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 	if err != nil {
 		return nil, err
 	}
-	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
-	found = append(found, s.rights(ctx, objects)...)
+	var found []finding
+	var adapter *why.Adapter
+	if s.config != nil {
+		adapter = s.adapterFacts(ctx)
+		found = append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
+		found = append(found, s.rights(ctx, objects)...)
+	}
 	sources := make([]finding, len(objects))
 	page.Each(len(objects), func(i int) {
 		o := objects[i]

@@ -88,15 +88,15 @@ $ describe git-repos`,
 				}
 				return o.printOne(e.out, object.raw)
 			}
-			src, counts, err := s.looked(cmd.Context(), args[0])
+			object, counts, err := s.looked(cmd.Context(), args[0])
 			if o.format != "" && err == nil {
 				return o.printOne(e.out, counts)
 			}
-			if err == nil || src != nil && src.object != nil {
-				e.described(src, counts, err)
+			if err == nil || object != nil && object.raw != nil {
+				e.described(object, counts, err)
 			}
-			if verbose && src != nil && src.object != nil {
-				return errors.Join(err, e.describedWhole(src.object))
+			if verbose && object != nil && object.raw != nil {
+				return errors.Join(err, e.describedWhole(object))
 			}
 			return err
 		})
@@ -106,22 +106,18 @@ $ describe git-repos`,
 	return c
 }
 
-// looked finds a source and its counts. With an error the source may have its object alone.
-func (s *session) looked(ctx context.Context, name string) (*source, *sdk.Counts, error) {
-	var src *source
-	var err error
-	if s.config == nil {
-		src, err = s.standalone(name)
-	} else if o, e := s.get(ctx, name); e != nil {
-		err = e
-	} else if src, err = s.connect(ctx, o, nil); err != nil {
-		src = &source{namespace: o.Namespace, name: o.Name, object: o}
-	}
+// looked finds a source and its counts. With an error there may be the object alone.
+func (s *session) looked(ctx context.Context, name string) (*object, *sdk.Counts, error) {
+	o, err := s.get(ctx, name)
 	if err != nil {
-		return src, nil, err
+		return nil, nil, err
+	}
+	src, err := s.connect(ctx, o, nil)
+	if err != nil {
+		return o, nil, err
 	}
 	counts, err := src.Counts(ctx)
-	return src, counts, err
+	return o, counts, err
 }
 
 // describedWhole prints what the object holds, as YAML.
@@ -140,12 +136,12 @@ func (e *env) describedWhole(o *object) error {
 	return nil
 }
 
-func (e *env) described(src *source, counts *sdk.Counts, failed error) {
-	pairs := [][2]string{{"Name", src.name}, {"Namespace", src.namespace}}
+func (e *env) described(o *object, counts *sdk.Counts, failed error) {
+	pairs := [][2]string{{"Name", o.Name}, {"Namespace", o.Namespace}}
 	add := func(name, format string, args ...any) {
 		pairs = append(pairs, [2]string{name, fmt.Sprintf(format, args...)})
 	}
-	if o := src.object; o != nil {
+	if o.raw != nil {
 		add("Age", "%s", why.Short(e.now().Sub(o.CreationTimestamp.Time).Round(time.Second)))
 		add("Sink", "%s", dash(o.Status.SinkURI))
 		if a := o.Status.Address; a != nil {
@@ -187,9 +183,6 @@ type topRow struct {
 
 	err error
 }
-
-// failedWith is the error of a source.
-func (t *topRow) failedWith(err error) { t.err, t.Error = err, words(err) }
 
 // top is the command of that name.
 func (e *env) top() *cobra.Command {
@@ -261,21 +254,6 @@ $ top -A --watch`,
 
 // counted asks each source for its counts, with one token for a namespace.
 func (s *session) counted(ctx context.Context, names []string, all bool) ([]topRow, error) {
-	if s.config == nil {
-		if len(names) == 0 {
-			return nil, usage("top needs names with --server: an adapter does not list its sources")
-		}
-		sources := make([]*source, len(names))
-		for i, name := range names {
-			var err error
-			if sources[i], err = s.standalone(name); err != nil {
-				return nil, err
-			}
-		}
-		lines := make([]topRow, len(names))
-		page.Each(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
-		return lines, interrupted(ctx)
-	}
 	objects, err := s.chosen(ctx, names, all)
 	if err != nil {
 		return nil, err
@@ -283,39 +261,16 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topR
 	lines := make([]topRow, len(objects))
 	page.Each(len(objects), func(i int) {
 		o := objects[i]
-		if src, err := s.connect(ctx, o, objects); err != nil {
-			lines[i] = topRow{Namespace: o.Namespace, Name: o.Name}
-			lines[i].failedWith(err)
-		} else {
-			lines[i] = src.count(ctx)
+		src, err := s.connect(ctx, o, objects)
+		if err == nil {
+			lines[i].Counts, err = src.Counts(ctx)
+		}
+		lines[i].Namespace, lines[i].Name = o.Namespace, o.Name
+		if err != nil {
+			lines[i].err, lines[i].Error = err, words(err)
 		}
 	})
 	return lines, interrupted(ctx)
-}
-
-// chosen are the objects with the names, or all.
-func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*object, error) {
-	if len(names) == 0 {
-		return s.objects(ctx, all)
-	}
-	var objects []*object
-	for _, name := range names {
-		o, err := s.get(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
-	}
-	return objects, nil
-}
-
-func (s *source) count(ctx context.Context) topRow {
-	line := topRow{Namespace: s.namespace, Name: s.name}
-	var err error
-	if line.Counts, err = s.Counts(ctx); err != nil {
-		line.failedWith(err)
-	}
-	return line
 }
 
 // printTop prints the lines, and returns how many sources did not answer.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -53,12 +55,11 @@ type session struct {
 
 // source is one source, and how to call it.
 type source struct {
-	namespace, name string
-	object          *object // nil without a cluster
+	*object
 	*sdk.Client
 }
 
-func (s *source) String() string { return s.namespace + "/" + s.name }
+func (s *source) String() string { return s.Namespace + "/" + s.Name }
 
 // session connects. It makes no call yet.
 func (e *env) session() (*session, error) {
@@ -126,8 +127,11 @@ func (s *session) cluster(what string) error {
 	return nil
 }
 
-// get reads a source object.
+// get reads a source object. Without a cluster its name is all that is known.
 func (s *session) get(ctx context.Context, name string) (*object, error) {
+	if s.config == nil {
+		return s.named(name)
+	}
 	raw, err := s.api.Resource(sourceResource).Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -135,8 +139,12 @@ func (s *session) get(ctx context.Context, name string) (*object, error) {
 	return read(raw)
 }
 
-// objects lists the source objects of a namespace, or of all.
+// objects lists the source objects of a namespace, or of all. Without a cluster these are the
+// sources that the metrics of the adapter are about.
 func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
+	if s.config == nil {
+		return s.listed(ctx, all)
+	}
 	namespace := s.namespace
 	if all {
 		namespace = metav1.NamespaceAll
@@ -160,11 +168,24 @@ func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
 	}
 }
 
+// chosen are the objects with the names, or all.
+func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*object, error) {
+	if len(names) == 0 {
+		return s.objects(ctx, all)
+	}
+	var objects []*object
+	for _, name := range names {
+		o, err := s.get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
 // open finds a source and connects to it.
 func (s *session) open(ctx context.Context, name string) (*source, error) {
-	if s.config == nil {
-		return s.standalone(name)
-	}
 	o, err := s.get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -172,33 +193,69 @@ func (s *session) open(ctx context.Context, name string) (*source, error) {
 	return s.connect(ctx, o, nil)
 }
 
-// address is --server, and the namespace and the name in it if it is the address of a source.
-func (s *session) address() (u *url.URL, namespace, name string, err error) {
-	if u, err = url.Parse(s.server); err != nil {
-		return nil, "", "", usage("--server: %w", err)
+// address is --server without a path, and the source in the path if there is one.
+func (s *session) address() (base *url.URL, at *object, err error) {
+	u, err := url.Parse(s.server)
+	if err != nil {
+		return nil, nil, usage("--server: %w", err)
 	}
+	base = &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host}
 	switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
 	case len(parts) == 1 && parts[0] == "":
-		return u, "", "", nil
+		return base, nil, nil
 	case len(parts) == 2:
-		return u, parts[0], parts[1], nil
+		return base, nameOnly(parts[0], parts[1]), nil
 	}
-	return nil, "", "", usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
+	return nil, nil, usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
 }
 
-// standalone is a source of an adapter without a cluster.
-func (s *session) standalone(name string) (*source, error) {
-	u, namespace, at, err := s.address()
+// named is a source of an adapter without a cluster.
+func (s *session) named(name string) (*object, error) {
+	_, at, err := s.address()
 	switch {
 	case err != nil:
 		return nil, err
-	case at == "":
-		namespace = s.namespace
-		u = u.JoinPath(namespace, name)
-	case at != name:
-		return nil, usage("--server is the address of source %s, but the command names %s", at, name)
+	case at == nil:
+		return nameOnly(s.namespace, name), nil
+	case at.Name != name:
+		return nil, usage("--server is the address of source %s, but the command names %s", at.Name, name)
 	}
-	options := []sdk.Option{sdk.WithRetryBudget(2 * time.Second), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
+	return at, nil
+}
+
+// listed are the sources of an adapter without a cluster, as far as they are known.
+func (s *session) listed(ctx context.Context, all bool) (found []*object, err error) {
+	_, at, err := s.address()
+	switch {
+	case err != nil:
+		return nil, err
+	case at != nil && !all:
+		return []*object{at}, nil
+	case s.metricsServer == "":
+		return nil, usage("name the sources, or give --metrics-server: the schedule API of an adapter without a cluster has no list of them")
+	}
+	m, err := page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
+	if err != nil {
+		return nil, unavailable("--metrics-server: %w", err)
+	}
+	for namespace, name := range m.Sources() {
+		if all || namespace == s.namespace {
+			found = append(found, nameOnly(namespace, name))
+		}
+	}
+	slices.SortFunc(found, func(a, b *object) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return found, nil
+}
+
+// standalone is the client of a source without a cluster.
+func (s *session) standalone(o *object) (*sdk.Client, error) {
+	base, _, err := s.address()
+	if err != nil {
+		return nil, err
+	}
+	options := []sdk.Option{sdk.WithRetryBudget(retryBudget), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
 	if s.tokenFile != "" {
 		b, err := os.ReadFile(s.tokenFile)
 		if err != nil {
@@ -209,16 +266,23 @@ func (s *session) standalone(name string) (*source, error) {
 		}
 		options = append(options, sdk.WithTokenFile(s.tokenFile))
 	}
-	c, err := sdk.New(u.String(), options...)
+	c, err := sdk.New(base.JoinPath(o.Namespace, o.Name).String(), options...)
 	if err != nil {
 		return nil, usage("--server: %w", err)
 	}
-	return &source{namespace: namespace, name: name, Client: c}, nil
+	return c, nil
 }
+
+// retryBudget is how long a call is repeated: a user waits for it.
+const retryBudget = 2 * time.Second
 
 // connect makes the client of a source. The others are sources that will be called too:
 // their token is the same one.
 func (s *session) connect(ctx context.Context, o *object, others []*object) (*source, error) {
+	if s.config == nil {
+		c, err := s.standalone(o)
+		return &source{o, c}, err
+	}
 	if _, err := s.tokenFor(ctx, o, others, ""); err != nil {
 		return nil, err
 	}
@@ -231,8 +295,8 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 		return nil, err
 	}
 	client.Transport = &authorized{s, o, others, client.Transport}
-	c, err := sdk.New(address, sdk.WithRetryBudget(2*time.Second), sdk.WithHTTPClient(client))
-	return &source{namespace: o.Namespace, name: o.Name, object: o, Client: c}, err
+	c, err := sdk.New(address, sdk.WithRetryBudget(retryBudget), sdk.WithHTTPClient(client))
+	return &source{o, c}, err
 }
 
 // http is a client whose connections go through the tunnel, whatever the host: TLS

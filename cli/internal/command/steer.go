@@ -125,7 +125,7 @@ func (e *env) awaitIdle(ctx context.Context, src *source) error {
 		}
 	}
 	p.end()
-	fmt.Fprintf(e.out, "%s is suspended, and nothing is in flight\n", src.name)
+	fmt.Fprintf(e.out, "%s is suspended, and nothing is in flight\n", src.Name)
 	return nil
 }
 

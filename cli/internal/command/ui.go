@@ -45,12 +45,6 @@ $ ui -A --port 8086`,
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
-			if _, _, at, err := s.address(); err == nil && at != "" && !all && len(args) == 0 {
-				args = []string{at}
-			}
-			if s.config == nil && (all || len(args) == 0) {
-				return usage("with --server name the sources: an adapter without a cluster has no list of them; its own page is adapter --ui")
-			}
 			return e.servePage(cmd.Context(), port, &remote{session: s, names: args, all: all})
 		})
 	c.Long = `Serve the web page on a loopback address of this machine until interrupted: sources,
@@ -143,19 +137,9 @@ func (r *remote) look(ctx context.Context) (map[string]*object, error) {
 	if r.found != nil && r.now().Sub(r.foundAt) < objectsAge {
 		return r.found, nil
 	}
-	var objects []*object
-	for _, name := range r.names {
-		o, err := r.get(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
-	}
-	if len(r.names) == 0 {
-		var err error
-		if objects, err = r.objects(ctx, r.all); err != nil {
-			return nil, err
-		}
+	objects, err := r.chosen(ctx, r.names, r.all)
+	if err != nil {
+		return nil, err
 	}
 	r.found, r.foundAt = map[string]*object{}, r.now()
 	for _, o := range objects {
@@ -166,21 +150,6 @@ func (r *remote) look(ctx context.Context) (map[string]*object, error) {
 
 // sources are the sources of the page.
 func (r *remote) sources(ctx context.Context) ([]page.Source, error) {
-	if r.config == nil {
-		var known []page.Source
-		for _, name := range r.names {
-			src, err := r.standalone(name)
-			if err != nil {
-				return nil, err
-			}
-			shown := page.Source{Namespace: src.namespace, Name: src.name}
-			if s := r.metrics(ctx, src.namespace, src.name).Source(src.namespace, src.name); s != nil {
-				shown.Source = *s
-			}
-			known = append(known, shown)
-		}
-		return known, nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	objects, err := r.look(ctx)
@@ -189,7 +158,13 @@ func (r *remote) sources(ctx context.Context) ([]page.Source, error) {
 	}
 	found := make([]page.Source, 0, len(objects))
 	for _, o := range objects {
-		found = append(found, page.Source{Namespace: o.Namespace, Name: o.Name, Source: *o.facts()})
+		shown := page.Source{Namespace: o.Namespace, Name: o.Name}
+		if known := o.facts(); known != nil {
+			shown.Source = *known
+		} else if known := r.metrics(ctx, o.Namespace, o.Name).Source(o.Namespace, o.Name); known != nil {
+			shown.Source = *known
+		}
+		found = append(found, shown)
 	}
 	return found, nil
 }
@@ -219,7 +194,7 @@ func (r *remote) RoundTrip(call *http.Request) (*http.Response, error) {
 // route finds where a call goes, and how.
 func (r *remote) route(call *http.Request) (*url.URL, http.RoundTripper, error) {
 	if r.config == nil {
-		to, err := url.Parse(r.server)
+		to, _, err := r.address()
 		return to, http.DefaultTransport, err
 	}
 	r.mu.Lock()

@@ -110,15 +110,6 @@ func (e *env) answer(o *output, a why.Answer) error {
 // that cannot be read is an error.
 func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error) {
 	f := why.Facts{Now: s.now(), Namespace: s.namespace, Name: name, Key: key}
-	var src *source
-	var err error
-	if s.config == nil {
-		if src, err = s.standalone(name); err != nil {
-			return f, err
-		}
-		f.Namespace = src.namespace
-		return f, s.ask(ctx, &f, src)
-	}
 	o, err := s.get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -127,14 +118,21 @@ func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error
 	case err != nil:
 		return f, err
 	}
-	f.Source, f.Adapter = o.facts(), s.adapterFacts(ctx)
+	f.Namespace, f.Source = o.Namespace, o.facts()
+	if s.config != nil {
+		f.Adapter = s.adapterFacts(ctx)
+	}
 	if err := ctx.Err(); err != nil { // it is the API server that hangs
 		return f, err
 	}
 	if d := f.Adapter; d != nil && (d.Missing || d.Ready == 0) {
 		return f, nil // there is nothing to call
 	}
-	if src, err = s.connect(ctx, o, nil); err != nil {
+	src, err := s.connect(ctx, o, nil)
+	if err != nil {
+		if s.config == nil {
+			return f, err
+		}
 		if ctx.Err() != nil {
 			return f, ctx.Err()
 		}
