@@ -129,7 +129,7 @@ var plan = map[string]rule{
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
-		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group", "pkg/hostname",
+		"pkg/adapter/group", "pkg/hostname",
 	}},
 	// For the Events and the log of the adapter, and for the command line.
 	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},

@@ -47,9 +47,6 @@ type Config struct {
 	Profiling bool
 	// Replication makes the adapter one of a group; nil: it is alone.
 	Replication *group.Settings
-	// Page serves the web page on the admin address, which must be on loopback; only
-	// without Kubernetes.
-	Page bool
 	// MaxInFlight bounds the deliveries of all sources together, default 4096.
 	MaxInFlight int
 
@@ -103,12 +100,7 @@ func (c *Config) complete() error {
 		c.Fatal = func(err error) { panic(err) }
 	}
 	if c.Replication != nil {
-		if err := c.checkReplication(); err != nil {
-			return err
-		}
-	}
-	if c.Page {
-		if err := c.checkPage(); err != nil {
+		if err := c.Replication.Check(); err != nil {
 			return err
 		}
 	}
@@ -132,14 +124,6 @@ func (c *Config) checkListen() error {
 		}
 	}
 	return nil
-}
-
-// checkReplication refuses what one of a group cannot do.
-func (c *Config) checkReplication() error {
-	if c.Page && c.Replication.Open != nil {
-		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
-	}
-	return c.Replication.Check()
 }
 
 // origin returns where the sources come from.

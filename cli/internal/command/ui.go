@@ -35,7 +35,9 @@ func (e *env) ui() *cobra.Command {
 # The sources of the namespace
 $ ui
 # All sources, always at the same port
-$ ui -A --port 8086`,
+$ ui -A --port 8086
+# An adapter without a cluster
+$ ui -A --server http://127.0.0.1:8080 --metrics-server http://127.0.0.1:9090`,
 		nil, func(cmd *cobra.Command, args []string) error {
 			s, err := e.session()
 			if err != nil {
