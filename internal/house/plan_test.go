@@ -124,8 +124,6 @@ var plan = map[string]rule{
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
-	// The page is a client of the schedule API, in the adapter and in the command line.
-	"pkg/page": {may: []string{"pkg/hostname", "pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
@@ -135,8 +133,6 @@ var plan = map[string]rule{
 	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/hostname":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/duration":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
-	// Shown by the command line, a module of its own, and by the page.
-	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"pkg/adapter/command": {
 		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns", "pkg/printable"},
@@ -198,7 +194,7 @@ var plan = map[string]rule{
 	"test/monitoring":    {may: []string{"internal/boards", "test/internal/harness"}},
 	"test/internal/kube": {may: []string{"test/internal/harness"}, never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":       {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
-	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/...", "pkg/why"}},
+	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 
 	"test/internal/kube/cluster": {may: []string{"test/internal/harness", "test/internal/kube"}},
 

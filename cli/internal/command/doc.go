@@ -11,5 +11,5 @@
 // inside the process. With --server it calls an adapter without a cluster. Every command
 // is a file's worth of code on [sdk.Client]; why and doctor gather facts for package why.
 //
-// It leaves to others: the calls (sdk), and the rules of why (pkg/why).
+// It leaves to others: the calls (sdk), and why a key is not delivered (why), and the page (page).
 package command

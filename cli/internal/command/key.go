@@ -17,7 +17,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/duration"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 

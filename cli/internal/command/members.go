@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/page"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // A member that does not answer must not hold up what is known of the others.

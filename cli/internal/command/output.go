@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // output is how a command prints.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
+	"github.com/reschedule-dev/reschedule/cli/internal/page"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 

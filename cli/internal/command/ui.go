@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/page"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 const (

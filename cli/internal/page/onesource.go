@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 const keysPerPage = 50

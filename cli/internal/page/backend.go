@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // Source is a RescheduleSource that the page shows, with what is known of its object.

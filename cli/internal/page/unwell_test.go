@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // The list called a source idle whose events are lost, or that refuses new keys.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 const (

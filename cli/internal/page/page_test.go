@@ -20,10 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/reschedule-dev/reschedule/internal/heap"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -188,8 +186,8 @@ func TestViews_Golden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s (go test ./pkg/page -update writes it):\n%s", name, diff)
+		if string(want) != got {
+			t.Errorf("%s differs (go -C cli test ./internal/page -update writes it, git diff shows it):\n%s", file, got)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 //go:embed assets/style.css assets/page.js assets/icon.svg
