@@ -399,7 +399,7 @@ func million(w http.ResponseWriter, r *http.Request) {
 			if i > 0 {
 				_, _ = fmt.Fprint(w, ",")
 			}
-			_, _ = fmt.Fprintf(w, `{"key":"key-%07d","revision":%d,"state":"due","dueAt":"%s","scheduledAt":"2026-01-01T00:00:00Z","tries":0}`, i, i, time.Now().Add(time.Duration(i)*time.Second).Format(time.RFC3339))
+			_, _ = fmt.Fprintf(w, `{"key":"key-%07d","revision":%d,"state":"due","dueAt":"%s","scheduledAt":"2026-01-01T00:00:00Z","tries":0}`, i, i+1, time.Now().Add(time.Duration(i)*time.Second).Format(time.RFC3339))
 		}
 		_, _ = fmt.Fprint(w, `],"continue":"more"}`)
 	case strings.Count(r.URL.Path, "/") == 2:

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/reschedule-dev/reschedule/cli/internal/page"
 	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
@@ -99,18 +98,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		found = append(found, s.rights(ctx, objects)...)
 	}
 	sources := make([]finding, len(objects))
-	page.Each(len(objects), func(i int) {
-		o := objects[i]
-		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
-		if adapter == nil || adapter.Ready > 0 {
-			if src, err := s.connect(ctx, o, objects); err != nil {
-				f.Refusal = refusal(err)
-			} else {
-				_ = s.ask(ctx, &f, src) // interrupted: see below
-			}
-		}
-		sources[i] = findingOf(f)
-	})
+	concurrently(len(objects), func(i int) { sources[i] = findingOf(s.target(ctx, objects[i], objects, adapter).Ask(ctx, "")) })
 	return append(found, sources...), interrupted(ctx)
 }
 

@@ -11,9 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/reschedule-dev/reschedule/cli/internal/page"
-	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/cli/internal/why"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -259,7 +258,7 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topR
 		return nil, err
 	}
 	lines := make([]topRow, len(objects))
-	page.Each(len(objects), func(i int) {
+	concurrently(len(objects), func(i int) {
 		o := objects[i]
 		src, err := s.connect(ctx, o, objects)
 		if err == nil {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/reschedule-dev/reschedule/cli/internal/page"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -49,6 +49,9 @@ type session struct {
 	issuing sync.Mutex
 	tokens  map[string]grant // by audience
 
+	opening    sync.Mutex
+	transports map[string]*http.Transport // by certificates
+
 	asked sync.Once
 	known measures // after measured
 }
@@ -66,7 +69,7 @@ func (e *env) session() (*session, error) {
 	if e.requestTimeout <= 0 {
 		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", e.requestTimeout)
 	}
-	s := &session{env: e, tokens: map[string]grant{}}
+	s := &session{env: e, tokens: map[string]grant{}, transports: map[string]*http.Transport{}}
 	loader := e.flags.ToRawKubeConfigLoader()
 	if e.server != "" {
 		s.namespace = *e.flags.Namespace
@@ -234,7 +237,7 @@ func (s *session) listed(ctx context.Context, all bool) (found []*object, err er
 	case s.metricsServer == "":
 		return nil, usage("name the sources, or give --metrics-server: the schedule API of an adapter without a cluster has no list of them")
 	}
-	m, err := page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
+	m, err := readMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
 	if err != nil {
 		return nil, unavailable("--metrics-server: %w", err)
 	}
@@ -290,18 +293,32 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 	if a := o.Status.Address; a != nil && a.URL != "" {
 		address, certificates = a.URL, a.CACerts
 	}
-	client, err := s.http(s.tunnel, certificates)
+	through, err := s.transport(certificates)
 	if err != nil {
 		return nil, err
 	}
-	client.Transport = &authorized{s, o, others, client.Transport}
+	client := &http.Client{Transport: &authorized{s, o, others, through}, Timeout: s.requestTimeout}
 	c, err := sdk.New(address, sdk.WithRetryBudget(retryBudget), sdk.WithHTTPClient(client))
 	return &source{o, c}, err
 }
 
-// http is a client whose connections go through the tunnel, whatever the host: TLS
+// transport is the one through the tunnel of the session, for servers with these certificates.
+func (s *session) transport(certificates string) (http.RoundTripper, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.transports[certificates] == nil {
+		t, err := newTransport(s.tunnel, certificates)
+		if err != nil {
+			return nil, err
+		}
+		s.transports[certificates] = t
+	}
+	return s.transports[certificates], nil
+}
+
+// newTransport is a transport whose connections go through a tunnel, whatever the host: TLS
 // compares the certificate with the host of the address.
-func (s *session) http(through *tunnel, certificates string) (*http.Client, error) {
+func newTransport(through *tunnel, certificates string) (*http.Transport, error) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			port := httpPort
@@ -322,7 +339,7 @@ func (s *session) http(through *tunnel, certificates string) (*http.Client, erro
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: t, Timeout: s.requestTimeout}, nil
+	return t, nil
 }
 
 // authorized adds a token to the calls of a source, and renews it in time: a command can
@@ -415,9 +432,6 @@ func (e *env) tokenCure(namespace string) string {
 	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + e.systemNamespace + "/reschedule-viewer"
 }
 
-// errNoToken is a TokenRequest that was not granted.
-var errNoToken = errors.New("requesting a token")
-
 // requestToken is a TokenRequest.
 func (s *session) requestToken(ctx context.Context, namespace string, audiences []string, lifetime time.Duration) (string, error) {
 	namespace, account := s.account(namespace)
@@ -434,11 +448,11 @@ func (s *session) requestToken(ctx context.Context, namespace string, audiences 
 		if codeOf(err) == exitDenied && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return "", denied("you may not request a token of service account %s/%s: %s: %w", namespace, account, s.tokenCure(namespace), err)
 		}
-		return "", fmt.Errorf("%w of service account %s/%s: %w", errNoToken, namespace, account, err)
+		return "", fmt.Errorf("%w of service account %s/%s: %w", why.ErrNoToken, namespace, account, err)
 	}
 	token, _, _ := unstructured.NestedString(answer.Object, "status", "token")
 	if token == "" {
-		return "", fmt.Errorf("%w of service account %s/%s: the API server answered without one", errNoToken, namespace, account)
+		return "", fmt.Errorf("%w of service account %s/%s: the API server answered without one", why.ErrNoToken, namespace, account)
 	}
 	return token, nil
 }

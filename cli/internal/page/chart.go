@@ -3,6 +3,8 @@ package page
 import (
 	"fmt"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // The size of a chart in its own units. It is stretched to the width of the view.
@@ -14,72 +16,73 @@ const (
 
 // series is a part of each bar.
 type series struct {
-	class, name constant
-	values      [bars]int
+	Class, Name string
+	Values      [bars]int
 }
 
-// axis is the time below the bars of a chart.
-type axis struct {
-	from, to string
-	label    func(bar int) string
+// Total is the sum of the values.
+func (s *series) Total() (n int) {
+	for _, v := range s.Values {
+		n += v
+	}
+	return n
 }
 
-// chart draws bars as SVG, with a table of the same numbers behind it.
-func chart(id, title constant, sub markup, all []series, x axis) markup {
-	most, sum := 0, [bars]int{}
-	for _, s := range all {
-		for i, v := range s.values {
+// chart is bars as SVG, with a table of the same numbers behind it. Without a value it is words alone.
+type chart struct {
+	ID, Title, About string
+	Series           []*series
+	From, To         string             // the time below the bars
+	label            func(i int) string // of a bar
+}
+
+// rect is a part of a bar.
+type rect struct {
+	Class, Label string
+	X, Y, High   int
+}
+
+// Rects are the parts of all bars, of a height that fits the chart.
+func (c *chart) Rects() (all []rect) {
+	sum, most := [bars]int{}, 0
+	for _, s := range c.Series {
+		for i, v := range s.Values {
 			sum[i] += v
 			most = max(most, sum[i])
 		}
 	}
-	if most == 0 {
-		return write(`<section class="card" aria-labelledby="%s-head"><h2 id="%s-head">%s</h2><p class="sub">%s</p></section>`, string(id), string(id), string(title), sub)
-	}
-	var rects, rows, legend []markup
 	low := [bars]int{}
-	for _, s := range all {
-		total := 0
-		for i, v := range s.values {
-			if v == 0 {
-				continue
+	for _, s := range c.Series {
+		for i, v := range s.Values {
+			if v > 0 {
+				high := max(1, v*(chartHigh-2)/most)
+				all = append(all, rect{s.Class, fmt.Sprintf("%s: %d %s", c.label(i), v, s.Name), i*barWide + 1, chartHigh - low[i] - high, high})
+				low[i] += high
 			}
-			total += v
-			high := max(1, v*(chartHigh-2)/most)
-			rects = append(rects, write(`<rect class="%s" x="%s" y="%s" width="%s" height="%s" rx="1"><title>%s: %s %s</title></rect>`,
-				string(s.class), i*barWide+1, chartHigh-low[i]-high, barWide-2, high, x.label(i), v, string(s.name)))
-			low[i] += high
-		}
-		if total > 0 && len(all) > 1 {
-			legend = append(legend, write(`<li><span class="dot %s"></span>%s %s</li>`, string(s.class), number(int64(total)), string(s.name)))
 		}
 	}
-	for i := range bars {
-		if sum[i] == 0 {
-			continue
-		}
-		var cells []markup
-		for _, s := range all {
-			cells = append(cells, write(`<td class="num">%s</td>`, s.values[i]))
-		}
-		rows = append(rows, write(`<tr><th scope="row">%s</th>%s</tr>`, x.label(i), join(cells)))
-	}
-	var heads []markup
-	for _, s := range all {
-		heads = append(heads, write(`<th scope="col" class="num">%s</th>`, string(s.name)))
-	}
-	return write(`<section class="card" aria-labelledby="%s-head"><h2 id="%s-head">%s</h2><p class="sub">%s</p>
-<svg class="chart" viewBox="0 0 %s %s" preserveAspectRatio="none" role="img" aria-label="%s. The table below has the numbers.">%s</svg>
-<p class="axis"><span>%s</span><span>%s</span></p>%s
-<details id="%s-table"><summary>Table</summary><table><caption class="unseen">%s</caption><thead><tr><th scope="col">When</th>%s</tr></thead><tbody>%s</tbody></table></details></section>`,
-		string(id), string(id), string(title), sub, bars*barWide, chartHigh, string(title), join(rects), x.from, x.to, legendOf(legend), string(id), string(title), join(heads), join(rows))
+	return all
 }
 
-func legendOf(items []markup) markup {
-	if len(items) == 0 {
-		return ""
+// chartRow is the numbers of a bar.
+type chartRow struct {
+	Label  string
+	Values []int
+}
+
+// Rows are the numbers of all bars that have some.
+func (c *chart) Rows() (all []chartRow) {
+	for i := range bars {
+		row, sum := chartRow{Label: c.label(i)}, 0
+		for _, s := range c.Series {
+			row.Values = append(row.Values, s.Values[i])
+			sum += s.Values[i]
+		}
+		if sum > 0 {
+			all = append(all, row)
+		}
 	}
-	return write(`<ul class="legend">%s</ul>`, join(items))
+	return all
 }
 
 // spans are the lengths of time that a chart may show.
@@ -89,71 +92,77 @@ var spans = []time.Duration{
 }
 
 // dueChart shows when the next keys become due.
-func dueChart(rows []row, more bool, now time.Time) markup {
-	if len(rows) == 0 {
-		return chart("due", "Next due", "No key waits for its time.", nil, axis{})
+func dueChart(keys []*sdk.Schedule, more bool, now time.Time) *chart {
+	c := &chart{ID: "due", Title: "Next due", About: "No key waits for its time."}
+	if len(keys) == 0 {
+		return c
 	}
 	// One key that is far away must not squeeze all others into one bar.
-	most := rows[(len(rows)-1)*9/10].DueAt.Sub(now)
-	whole := rows[len(rows)-1].DueAt.Sub(now) + time.Nanosecond
+	most := keys[(len(keys)-1)*9/10].DueAt.Sub(now)
+	whole := keys[len(keys)-1].DueAt.Sub(now) + time.Nanosecond
 	for _, s := range spans {
 		if !more && s > most {
 			whole = s
 			break
 		}
 	}
-	s := series{class: "due", name: "keys"}
-	drawn := int64(0)
-	for _, r := range rows {
-		if i := int(float64(r.DueAt.Sub(now)) / float64(whole) * bars); i < bars {
-			s.values[max(i, 0)]++
-			drawn++
+	s := &series{Class: "due", Name: "keys"}
+	for _, k := range keys {
+		if i := int(float64(k.DueAt.Sub(now)) / float64(whole) * bars); i < bars {
+			s.Values[max(i, 0)]++
 		}
 	}
 	width := whole / bars
-	about := write("%s of %s due within %s.", number(drawn), plural(int64(len(rows)), "key that waits is", "keys that wait are"), span(whole))
+	c.About = fmt.Sprintf("%s of %s due within %s.", number(s.Total()), plural(len(keys), "key that waits is", "keys that wait are"), span(whole))
 	if more {
-		about = write("The next %s are due within %s.", plural(int64(len(rows)), "key", "keys"), span(whole))
+		c.About = fmt.Sprintf("The next %s are due within %s.", plural(len(keys), "key", "keys"), span(whole))
 	}
-	return chart("due", "Next due", about, []series{s}, axis{from: "now", to: "in " + span(whole), label: func(i int) string {
+	c.Series, c.From, c.To = []*series{s}, "now", "in "+span(whole)
+	c.label = func(i int) string {
 		return fmt.Sprintf("in %s to %s", span(time.Duration(i)*width), span(time.Duration(i+1)*width))
-	}})
+	}
+	return c
 }
 
 // chart shows the outcomes of the last hour, as far as they are remembered.
-func (f *recent) chart(now time.Time) markup {
+func (p *recent) chart(now time.Time) *chart {
+	c := &chart{ID: "outcomes", Title: "Outcomes", About: "No delivery has ended since the first look. The adapter remembers events while this page is used."}
+	if len(p.events) == 0 {
+		return c
+	}
+	known := now.Sub(p.events[0].At)
 	whole := time.Hour
-	for _, s := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour} {
-		if now.Sub(f.since) < s {
+	for _, s := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute} {
+		if known < s {
 			whole = s
 			break
 		}
 	}
-	all := []series{{class: "good", name: "delivered"}, {class: "warn", name: "failed, tried again"}, {class: "bad", name: "given up"}, {class: "idle", name: "other"}}
-	index := map[string]int{"delivered": 0, "retrying": 1, "dead_lettered": 2, "kept": 2, "dropped": 2}
-	width := whole / bars
-	count := 0
-	for _, e := range f.events {
+	delivered, failed := &series{Class: "good", Name: "delivered"}, &series{Class: "warn", Name: "failed, tried again"}
+	givenUp, other := &series{Class: "bad", Name: "given up"}, &series{Class: "idle", Name: "other"}
+	kinds := map[string]*series{"delivered": delivered, "retrying": failed, "dead_lettered": givenUp, "kept": givenUp, "dropped": givenUp}
+	width, count := whole/bars, 0
+	for _, e := range p.events {
 		i := bars - 1 - int(now.Sub(e.At)/width)
-		if e.Kind != "outcome" || i < 0 {
+		if e.Kind != sdk.KeyOutcome || i < 0 {
 			continue
 		}
-		n, ok := index[e.Result]
-		if !ok {
-			n = 3
+		s := kinds[e.Result]
+		if s == nil {
+			s = other
 		}
-		all[n].values[min(i, bars-1)]++
+		s.Values[min(i, bars-1)]++
 		count++
 	}
-	about := markup("No delivery has ended since the first look. The adapter remembers events while this page is used.")
-	if count > 0 {
-		about = write("%s in the last %s that the adapter remembers", plural(int64(count), "attempt", "attempts"), span(min(now.Sub(f.since), time.Hour)))
-		if n := len(f.late); n > 0 {
-			about += write("; the last runs began <strong>%s</strong> late in the median, <strong>%s</strong> at most", span(f.late[n/2]), span(f.late[n-1]))
-		}
-		about += "."
+	if count == 0 {
+		return c
 	}
-	return chart("outcomes", "Outcomes", about, all, axis{from: span(whole) + " ago", to: "now", label: func(i int) string {
-		return span(time.Duration(bars-i)*width) + " ago"
-	}})
+	c.About = fmt.Sprintf("%s in the last %s that the adapter remembers", plural(count, "attempt", "attempts"), span(min(known, time.Hour)))
+	if n := len(p.late); n > 0 {
+		c.About += fmt.Sprintf("; the last runs began %s late in the median, %s at most", span(p.late[n/2]), span(p.late[n-1]))
+	}
+	c.About += "."
+	c.Series, c.From, c.To = []*series{delivered, failed, givenUp, other}, span(whole)+" ago", "now"
+	c.label = func(i int) string { return span(time.Duration(bars-i)*width) + " ago" }
+	return c
 }

@@ -1,94 +1,107 @@
 package page
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"embed"
 	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
 	"net/http"
-	"net/url"
+	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/cli/internal/why"
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-//go:embed assets/style.css assets/page.js assets/icon.svg
-var assets embed.FS
+//go:embed assets views
+var files embed.FS
 
 const (
-	// formBytes bounds the body of a POST: a key of 512 bytes is three times as long there.
-	formBytes = 16 << 10
-	// viewsAtOnce bounds how many views are made at one time, and with them what they hold.
-	viewsAtOnce = 16
-	viewWait    = 5 * time.Second
-	// A listener may give an answer 10 s; a change of many keys takes longer.
-	viewTime   = 9 * time.Second
+	viewTime = 9 * time.Second
+	// A change may be of many keys.
 	changeTime = 2 * time.Minute
 )
 
 // policy lets the page load its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-type handler struct {
-	Backend
-	client http.Client
-	views  chan struct{} // slots
-	// proof is in each form of this process: another page cannot know it.
-	proof   string
-	origins *http.CrossOriginProtection
+// Source is a RescheduleSource that the page shows, with what is known of its object.
+type Source struct {
+	Namespace, Name string
+	why.Source
+	// Target is how to ask about it.
+	Target func(context.Context) *why.Target
 }
 
-// view is a page that is made.
+// Backend is how the page reaches sources and adapters.
+type Backend interface {
+	// Sources lists the sources that the user may see, in any order.
+	Sources(context.Context) ([]Source, error)
+	// Members asks the adapters of replicated groups; no group: there is only one adapter.
+	Members(context.Context) why.Groups
+}
+
+type handler struct {
+	Backend
+	now func() time.Time
+}
+
+// view is a page that is made: what the layout shows, and what the template of its name does.
 type view struct {
-	title  string
-	crumbs []crumb
-	body   markup
-	// live views are made again while they are looked at.
-	live bool
+	name   string
+	Title  string
+	Crumbs []crumb
+	Live   bool // it is made again while it is looked at
+	Now    time.Time
+	Source *Source // nil: it is about no source
+	Body   any
 }
 
 // crumb is a link to the view above.
-type crumb struct {
-	name markup
-	href string
-}
+type crumb struct{ Name, Href string }
+
+// views are the templates, by the names of the views.
+var views = sync.OnceValue(func() map[string]*template.Template {
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "views/layout.html", "views/parts.html"))
+	all := map[string]*template.Template{}
+	for _, name := range []string{"sources", "source", "key", "letter", "live", "confirm", "silent", "notice"} {
+		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "views/"+name+".html"))
+	}
+	return all
+})
 
 // Handler returns the page. It has no authentication: put it behind [Loopback]. All its
 // addresses are relative to the directory that it serves.
-func Handler(b Backend) http.Handler {
-	if b.Now == nil {
-		b.Now = time.Now
-	}
-	if b.Members == nil {
-		b.Members = func(context.Context) why.Groups { return nil }
-	}
-	if b.Metrics == nil {
-		b.Metrics = func(context.Context, string, string) *why.Metrics { return nil }
-	}
-	h := &handler{
-		Backend: b, views: make(chan struct{}, viewsAtOnce), proof: rand.Text(), origins: http.NewCrossOriginProtection(),
-		client: http.Client{Transport: b.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
+func Handler(b Backend, now func() time.Time) http.Handler {
+	h := &handler{b, now}
 	mux := http.NewServeMux()
 	for pattern, view := range map[string]func(*http.Request) (*view, error){
-		"GET /{$}": h.sourcesView, "GET /source": h.sourceView, "GET /key": h.keyView,
-		"GET /letter": h.letterView, "GET /live": h.liveView, "GET /confirm": h.confirmView,
+		"GET /{$}": h.sources, "GET /source": h.source, "GET /key": h.key, "GET /letter": h.letter, "GET /live": h.live, "GET /confirm": h.confirm,
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serveView(w, r, view) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.show(w, r, view) })
 	}
-	for pattern, change := range changes {
-		mux.HandleFunc("POST /"+pattern, func(w http.ResponseWriter, r *http.Request) { h.serveChange(w, r, change) })
+	for action, change := range changes {
+		mux.HandleFunc("POST /"+action, func(w http.ResponseWriter, r *http.Request) { h.change(w, r, change) })
 	}
-	mux.HandleFunc("GET /events", h.serveEvents)
-	mux.HandleFunc("GET /style.css", serveAsset)
-	mux.HandleFunc("GET /page.js", serveAsset)
-	mux.HandleFunc("GET /icon.svg", serveAsset)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /events", h.events)
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		panic(err) // they are in the program
+	}
+	for _, name := range assetNames {
+		mux.Handle("GET /"+name, http.FileServerFS(assets))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, refuse(http.StatusNotFound, "There is no such page."))
 	})
 	return secure(mux)
 }
+
+var assetNames = []string{"style.css", "page.js", "icon.svg"}
 
 // secure sets the headers that each answer has.
 func secure(next http.Handler) http.Handler {
@@ -106,149 +119,118 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// serveAsset sends a file of the page. Only routes that name a file come here.
-func serveAsset(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "max-age=300")
-	http.ServeFileFS(w, r, assets, "assets"+r.URL.Path)
-}
-
-// serveView makes a view and sends it.
-func (h *handler) serveView(w http.ResponseWriter, r *http.Request, make func(*http.Request) (*view, error)) {
+// show makes a view and sends it.
+func (h *handler) show(w http.ResponseWriter, r *http.Request, make func(*http.Request) (*view, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTime)
 	defer cancel()
-	wait := time.NewTimer(viewWait)
-	defer wait.Stop()
-	select {
-	case h.views <- struct{}{}:
-		defer func() { <-h.views }()
-	case <-wait.C:
-		fail(w, refuse(http.StatusServiceUnavailable, "Too many pages are being made at once. Try again in a moment."))
-		return
-	case <-ctx.Done():
-		return
-	}
 	v, err := make(r.WithContext(ctx))
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	h.send(w, http.StatusOK, v)
+	v.Now = h.now()
+	send(w, http.StatusOK, v)
 }
 
-func (h *handler) send(w http.ResponseWriter, status int, v *view) { frame(w, status, v, h.Now()) }
+func send(w http.ResponseWriter, status int, v *view) {
+	var page bytes.Buffer
+	if err := views()[v.name].Execute(&page, v); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = page.WriteTo(w)
+}
+
+// notice is a view of a few words.
+type notice struct {
+	Class, Text string // of a banner, "" without one
+	Hint        string
+	Link, To    string // where to go on
+}
+
+func say(w http.ResponseWriter, status int, title string, n notice) {
+	send(w, status, &view{name: "notice", Title: title, Now: time.Now(), Body: n})
+}
+
+// problem is an error of the page itself.
+type problem struct {
+	status int
+	detail string
+}
+
+func (p *problem) Error() string { return p.detail }
+
+func refuse(status int, format string, values ...any) error {
+	return &problem{status, fmt.Sprintf(format, values...)}
+}
 
 // fail sends what went wrong.
 func fail(w http.ResponseWriter, err error) {
-	p := &problem{Status: http.StatusInternalServerError, Detail: err.Error()}
-	errors.As(err, &p)
-	head, hint := "That did not work", markup("")
-	switch p.Status {
+	p, own := errors.AsType[*problem](err)
+	if !own {
+		r := why.NewRefusal(err)
+		p = &problem{cmp.Or(r.Status, http.StatusBadGateway), r.Detail}
+	}
+	head := "That did not work"
+	switch p.status {
 	case http.StatusNotFound:
 		head = "Not found"
-	case http.StatusUnauthorized:
-		head, hint = "The schedule API does not know you", `<p><a class="button" href="login">Sign in again</a></p>`
-	case http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		head = "Not allowed"
 	case http.StatusPreconditionFailed:
-		head, p.Detail = "The key has changed", "It is not as this page showed it any more, so nothing was done. Go back and look at it again."
+		head, p.detail = "The key has changed", "It is not as this page showed it any more, so nothing was done. Go back and look at it again."
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
 		head = "Not available"
 	}
-	frame(w, p.Status, &view{title: head, body: write(`<section class="notice"><h1>%s</h1><p>%s</p>%s<p><a href="./">All sources</a></p></section>`, head, text(p.Detail), hint)}, time.Now())
+	say(w, p.status, head, notice{Hint: p.detail, Link: "All sources", To: "./"})
 }
 
-// frame sends a view with what all views have.
-func frame(w http.ResponseWriter, status int, v *view, now time.Time) {
-	var crumbs []markup
-	for _, c := range v.crumbs {
-		crumbs = append(crumbs, write(`<li><a href="%s">%s</a></li>`, c.href, c.name))
-	}
-	page := write(`<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>%s · Reschedule</title>
-<link rel="stylesheet" href="style.css">
-<link rel="icon" href="icon.svg" type="image/svg+xml">
-<script type="module" src="page.js"></script>
-</head>
-<body%s>
-<a class="skip" href="#main">Skip to the content</a>
-<header class="top">
-<a class="brand" href="./"><img src="icon.svg" alt="" width="22" height="22">Reschedule</a>
-<nav aria-label="Breadcrumb"><ol>%s</ol></nav>
-<span class="asof">as of <time datetime="%s">%s UTC</time></span>
-</header>
-<main id="main" tabindex="-1">
-%s
-</main>
-</body>
-</html>
-`, plain(v.title), when(v.live, ` data-refresh="5"`), join(crumbs), now.UTC().Format(time.RFC3339), now.UTC().Format("15:04:05"), v.body)
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(page))
-}
-
-// serveChange makes a change and leads the browser to the view that shows it.
-func (h *handler) serveChange(w http.ResponseWriter, r *http.Request, change func(*handler, *http.Request, *Source) (string, error)) {
-	ctx, cancel := context.WithTimeout(r.Context(), changeTime)
-	defer cancel()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTime)) // HTTP always can
-	r = r.WithContext(ctx)
-	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-	if err := h.mayChange(r); err != nil {
-		fail(w, err)
-		return
-	}
-	src, err := h.source(r)
+// find finds the source that a request names, and how to ask about it.
+func (h *handler) find(r *http.Request) (*Source, *why.Target, error) {
+	ns, name := r.FormValue("ns"), r.FormValue("name")
+	all, err := h.Sources(r.Context())
 	if err != nil {
-		fail(w, err)
-		return
+		return nil, nil, err
 	}
-	next, err := change(h, r, src)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	w.Header().Set("Location", next)
-	w.WriteHeader(http.StatusSeeOther)
-}
-
-// mayChange refuses a form that is not of this page.
-func (h *handler) mayChange(r *http.Request) error {
-	if err := h.origins.Check(r); err != nil {
-		return refuse(http.StatusForbidden, "Another page sent this form.")
-	}
-	if err := r.ParseForm(); err != nil {
-		return refuse(http.StatusBadRequest, "The form cannot be read.")
-	}
-	if r.PostForm.Get("proof") == "" || subtle.ConstantTimeCompare([]byte(r.PostForm.Get("proof")), []byte(h.proof)) != 1 {
-		return refuse(http.StatusForbidden, "This form is older than the process that serves the page. Go back, load the page again, and repeat it.")
-	}
-	r.Form = r.PostForm // the query must not change what a form says
-	return nil
-}
-
-// form is a button that makes a change.
-func (h *handler) form(s *Source, action constant, label, about markup, class constant, fields ...string) markup {
-	return write(`<form method="post" action="%s">%s<button class="%s" type="submit">%s<span class="unseen"> %s</span></button></form>`,
-		string(action), hidden(append([]string{"proof", h.proof, "ns", s.Namespace, "name", s.Name}, fields...)...), string(class), label, about)
-}
-
-// of are the query pairs of a source.
-func of(s *Source, more ...string) []string {
-	return append([]string{"ns", s.Namespace, "name", s.Name}, more...)
-}
-
-func query(pairs ...string) url.Values {
-	q := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+	for i := range all {
+		if s := &all[i]; s.Namespace == ns && s.Name == name {
+			return s, s.Target(r.Context()), nil
 		}
 	}
-	return q
+	return nil, nil, refuse(http.StatusNotFound, "There is no source %.64q in namespace %.64q. It may have been deleted.", name, ns)
+}
+
+// call finds the source that a request names, and the client of its schedule API.
+func (h *handler) call(r *http.Request) (*Source, *sdk.Client, error) {
+	s, t, err := h.find(r)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case t.Client == nil && t.Err == nil:
+		return nil, nil, refuse(http.StatusServiceUnavailable, "No pod of the adapter is ready.")
+	}
+	return s, t.Client, t.Err
+}
+
+// silent is the view of a source about which the schedule API says nothing.
+func silent(s *Source, f *why.Facts) *view {
+	return &view{name: "silent", Title: s.Namespace + "/" + s.Name, Crumbs: top, Live: true, Source: s, Body: why.Explain(*f)}
+}
+
+// validKey reads the key of a request.
+func validKey(r *http.Request) (string, error) {
+	k := r.FormValue("key")
+	if k == "" || len(k) > 512 {
+		return "", refuse(http.StatusBadRequest, "key: it must have 1 to 512 bytes")
+	}
+	return k, nil
+}
+
+// top leads to all sources.
+var top = []crumb{{"Sources", "./"}}
+
+func above(s *Source) []crumb {
+	return []crumb{{s.Namespace + "/" + s.Name, href("source", s)}}
 }

@@ -7,8 +7,10 @@
 // its sink, the quotas. Facts that are unknown are skipped, not guessed. The texts have
 // no control characters.
 //
-// How it works: [Explain] is a pure function of [Facts], in the order of the questions
-// that an operator would ask. Each question either answers or passes on.
+// How it works: a [Target] asks the schedule API and the metrics for the [Facts]. [Explain] is
+// a pure function of them, in the order of the questions that an operator would ask. Each
+// question either answers or passes on.
 //
-// It leaves to others: finding the facts, and printing the answer.
+// It leaves to others: the way to an adapter, its metrics and the source object, and printing
+// the answer.
 package why

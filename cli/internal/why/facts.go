@@ -1,6 +1,10 @@
 package why
 
-import "time"
+import (
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
 
 // Facts is what was found. A nil part is unknown.
 type Facts struct {
@@ -12,24 +16,36 @@ type Facts struct {
 	Adapter *Adapter
 	// Refusal is the answer of the schedule API if that was an error.
 	Refusal *Refusal
-	Counts  *Counts
+	Counts  *sdk.Counts
 
 	// Key is the key in question; "" asks about the source.
 	Key string
 	// Record is the key as the schedule API shows it. With a key, nil says that it is
 	// absent. Without one it is the key that has the most trouble: a retrying one, or the
 	// one that is in flight for longest.
-	Record *Record
-	// Ahead is how many keys became due before the record, if AheadKnown; with AheadMore
-	// there are more.
-	Ahead                 int
-	AheadKnown, AheadMore bool
-	// History is the last outcomes of the key, newest first. None after Since is missing.
-	History []Outcome
-	Since   time.Time
+	Record *sdk.Schedule
+	// StartedAt is when the delivery of the record began that is under way; zero: unknown.
+	StartedAt time.Time
+	// Ahead are the keys that became due before the record.
+	Ahead *Ahead
+	// History is the last outcomes of the key.
+	History sdk.History
 	// DeadLetter is the key's dead letter that is kept, or without a key the newest one.
-	DeadLetter *DeadLetter
+	DeadLetter *sdk.DeadLetter
 
+	Measured
+}
+
+// Ahead is how many keys became due before another one; with More there are more.
+type Ahead struct {
+	Keys int
+	More bool
+}
+
+// Measured is what only the metrics of the adapter show.
+type Measured struct {
+	// Unmeasured is why they were not read, so that all else is unknown; "" if they were.
+	Unmeasured string
 	// QuotaRefused is how many changes of this source were refused since the adapter
 	// started, by the name of the quota, such as limits.maxPending.
 	QuotaRefused map[string]int64
@@ -49,9 +65,6 @@ type Facts struct {
 	Lost Lost
 	// Unreadable is how many stored records the adapter could not read.
 	Unreadable int64
-	// Unmeasured is why the metrics of the adapter were not read, so that the disk, refusals
-	// and unreadable records are unknown; "" if they were.
-	Unmeasured string
 }
 
 // Source is the source object.
@@ -89,63 +102,6 @@ type Adapter struct {
 	RestartedAt     time.Time
 	LastTermination string // why the container ended the last time, such as OOMKilled
 	Waiting         string // why the container or pod does not run, such as CrashLoopBackOff
-}
-
-// NoToken is the code of a refusal by the API server: there was no token to call with.
-const NoToken = "no_token"
-
-// Refusal is an answer of the schedule API that is an error.
-type Refusal struct {
-	Status int // 0: there was no answer
-	Code   string
-	Detail string
-}
-
-// Counts are the counts of the source.
-type Counts struct {
-	Pending, Due, InFlight, Retrying, DeadLetters int64
-	NextDueAt, OldestDueAt                        time.Time // zero: there is none
-}
-
-// Record is a key that is scheduled or in flight.
-type Record struct {
-	Key           string
-	State         string // waiting, due or inFlight
-	InFlight      bool
-	DueAt         time.Time
-	StartedAt     time.Time // of the delivery under way; zero: unknown
-	ScheduledAt   time.Time
-	Attempt       int
-	Tries         int
-	NextAttemptAt time.Time // zero unless it is between two attempts
-	LastFailure   *Failure
-	Reason, UID   string
-	MaxInterval   *time.Duration
-	ExpiresAt     time.Time
-}
-
-// Failure is an attempt that failed.
-type Failure struct {
-	At            time.Time
-	Status        int // of the sink's answer; 0 = there was none
-	Error, Detail string
-}
-
-// Outcome is an item of the history.
-type Outcome struct {
-	At                 time.Time
-	Result             string
-	Status, Attempt    int
-	Lateness, Duration time.Duration
-	Cause              string
-}
-
-// DeadLetter is an event that was given up, and is kept.
-type DeadLetter struct {
-	Key       string
-	At, DueAt time.Time
-	Attempts  int
-	Failure   Failure
 }
 
 // Answer is why.

@@ -1,21 +1,20 @@
 package why
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // timedOut is in the text of a failure without an answer whose delivery.timeout passed.
 const timedOut = "the delivery timeout passed"
 
-// FailureCause is the cause that a failed attempt shows. The status is 0 when the sink did
-// not answer.
-func FailureCause(status int, text string) Cause {
-	switch {
-	case status == 0 && (strings.Contains(text, timedOut) || strings.Contains(text, "deadline exceeded")):
+// cause is the cause that a failed attempt shows.
+func cause(x *sdk.Failure) Cause {
+	switch status := x.Status; {
+	case status == 0 && (strings.Contains(x.Error, timedOut) || strings.Contains(x.Error, "deadline exceeded")):
 		return SinkSlow
 	case status == 0:
 		return SinkDown
@@ -36,8 +35,8 @@ func FailureCause(status int, text string) Cause {
 }
 
 // failed is the failure as the end of a sentence: "because …".
-func (f *Facts) failed(x *Failure) string {
-	switch FailureCause(x.Status, x.Error) {
+func (f *Facts) failed(x *sdk.Failure) string {
+	switch cause(x) {
 	case SinkSlow:
 		if x.Status == 0 {
 			return "the sink did not answer within delivery.timeout" + f.timeout()
@@ -75,18 +74,6 @@ func hungUp(text string) bool {
 	return strings.HasSuffix(text, "EOF") || strings.HasSuffix(text, "connection reset by peer") || strings.HasSuffix(text, "broken pipe")
 }
 
-// CallError is the error of a call to the schedule API as the part of a sentence.
-func CallError(err error) string {
-	switch text := plain(err.Error()); {
-	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer came in time"
-	case hungUp(text):
-		return "it closed the connection without an answer"
-	default:
-		return text
-	}
-}
-
 func (f *Facts) timeout() string {
 	if f.Source == nil || f.Source.Timeout == 0 {
 		return ""
@@ -94,12 +81,17 @@ func (f *Facts) timeout() string {
 	return " (" + Short(f.Source.Timeout) + ")"
 }
 
+// lastOf is the last attempt of a dead letter.
+func lastOf(l *sdk.DeadLetter) *sdk.Failure {
+	return &sdk.Failure{At: l.At, Status: l.Status, Error: l.Error, Detail: l.Detail}
+}
+
 func status(code int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
 // failure adds the failed attempt to the evidence.
-func (a *answer) failure(f *Facts, x *Failure) {
+func (a *answer) failure(f *Facts, x *sdk.Failure) {
 	a.time("last failure", f.Now, x.At)
 	if x.Status != 0 {
 		a.add("sink's status", status(x.Status))

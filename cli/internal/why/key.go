@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // record adds the key's record to the evidence.
 func (f *Facts) record(a *answer) {
 	r := f.Record
-	a.add("state", r.State).time("due", f.Now, r.DueAt).time("scheduled", f.Now, r.ScheduledAt).add("reason", r.Reason)
+	a.add("state", string(r.State)).time("due", f.Now, r.DueAt).time("scheduled", f.Now, r.ScheduledAt).add("reason", r.Reason)
 	if r.MaxInterval != nil {
 		a.add("maxInterval", r.MaxInterval.String())
 	}
@@ -43,7 +45,7 @@ func (f *Facts) present() *answer {
 		return a.say(ExpiresFirst, false, "Key %q will not be tried again: it expires %s, before its next attempt %s; %s because %s.",
 			f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	case r.LastFailure != nil && r.NextAttemptAt.After(f.Now):
-		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Key %q waits for its next attempt %s: after %s because %s.",
+		return a.say(cause(r.LastFailure), false, "Key %q waits for its next attempt %s: after %s because %s.",
 			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
@@ -51,8 +53,8 @@ func (f *Facts) present() *answer {
 
 // before adds the last outcomes to the evidence.
 func (f *Facts) before(a *answer) {
-	for i := range f.History[:min(len(f.History), 5)] {
-		f.outcome(a, &f.History[i])
+	for i := range f.History.Items[:min(len(f.History.Items), 5)] {
+		f.outcome(a, &f.History.Items[i])
 	}
 }
 
@@ -61,7 +63,7 @@ func (f *Facts) lostBefore() string {
 	if f.DeadLetter == nil {
 		return ""
 	}
-	return fmt.Sprintf("; an event of it was given up %s because %s, and is kept as a dead letter", When(f.Now, f.DeadLetter.At), f.failed(&f.DeadLetter.Failure))
+	return fmt.Sprintf("; an event of it was given up %s because %s, and is kept as a dead letter", When(f.Now, f.DeadLetter.At), f.failed(lastOf(f.DeadLetter)))
 }
 
 // given says who set the time, if a reason was given.
@@ -96,20 +98,20 @@ func (f *Facts) patience() (limit, long time.Duration) {
 func (f *Facts) inFlight(a *answer) *answer {
 	r, key := f.Record, cmp.Or(f.Key, f.Record.Key)
 	if x := r.LastFailure; x != nil {
-		return a.say(FailureCause(x.Status, x.Error), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", key, max(r.Tries, 2), f.failed(x))
+		return a.say(cause(x), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", key, max(r.Tries, 2), f.failed(x))
 	}
 	limit, long := f.patience()
 	if limit > 0 {
 		a.add("delivery.timeout", limit.String())
 	}
-	a.time("delivery began", f.Now, r.StartedAt)
-	due, began := f.Now.Sub(r.DueAt), f.Now.Sub(r.StartedAt)
+	a.time("delivery began", f.Now, f.StartedAt)
+	due, began := f.Now.Sub(r.DueAt), f.Now.Sub(f.StartedAt)
 	switch {
-	case !r.StartedAt.IsZero() && began >= long:
+	case !f.StartedAt.IsZero() && began >= long:
 		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: the delivery began %s%s.",
-			key, When(f.Now, r.StartedAt), after(", and delivery.timeout is ", known(limit)))
-	case !r.StartedAt.IsZero():
-		return a.say(InFlight, true, "Key %q is being delivered now: the delivery began %s, and the sink has not answered yet%s.", key, When(f.Now, r.StartedAt), f.ends(limit))
+			key, When(f.Now, f.StartedAt), after(", and delivery.timeout is ", known(limit)))
+	case !f.StartedAt.IsZero():
+		return a.say(InFlight, true, "Key %q is being delivered now: the delivery began %s, and the sink has not answered yet%s.", key, When(f.Now, f.StartedAt), f.ends(limit))
 	case limit > 0 && due > limit+overdue:
 		f.countsOf(a)
 		return a.say(InFlight, false, "Key %q is being delivered now: it was due %s, and its delivery began late, at most %s ago (delivery.timeout).",
@@ -137,9 +139,9 @@ func known(d time.Duration) string {
 	return Short(d)
 }
 
-// WantsStart says whether the answer depends on when the delivery under way began. Without
-// Record.StartedAt the answer is true too, but does not tell a late start from a slow sink.
-func (f *Facts) WantsStart() bool {
+// wantsStart says whether the answer depends on when the delivery under way began. Without
+// StartedAt the answer is true too, but does not tell a late start from a slow sink.
+func (f *Facts) wantsStart() bool {
 	r := f.Record
 	if r == nil || r.State != "inFlight" || r.LastFailure != nil {
 		return false
@@ -165,15 +167,15 @@ func (f *Facts) due(a *answer) *answer {
 	late := f.Now.Sub(from)
 	f.counts(a)
 	ahead := ""
-	if f.AheadKnown {
-		n := Plural(f.Ahead, "key is", "keys are")
-		if f.AheadMore {
-			n = fmt.Sprintf("more than %d keys are", f.Ahead)
+	if f.Ahead != nil {
+		n := Plural(f.Ahead.Keys, "key is", "keys are")
+		if f.Ahead.More {
+			n = fmt.Sprintf("more than %d keys are", f.Ahead.Keys)
 		}
-		if f.Ahead > 0 {
+		if f.Ahead.Keys > 0 {
 			ahead = "; " + n + " before it"
 		}
-		a.number("keys due before it", int64(f.Ahead))
+		a.number("keys due before it", int64(f.Ahead.Keys))
 	}
 	if paused := f.paused(a, fmt.Sprintf("Key %q is due and not delivered", f.Key)); paused != nil {
 		return paused
@@ -190,18 +192,6 @@ func (f *Facts) due(a *answer) *answer {
 	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, Short(late), ahead, f.hint())
 }
 
-// CountAhead counts a key of the list of due keys if it is delivered before the record,
-// and reports whether the next one may be. The list is in the order of deliveries.
-func (f *Facts) CountAhead(key string, dueAt, nextAttemptAt time.Time) (more bool) {
-	if key == f.Key || dueAt.After(f.Record.DueAt) {
-		return false
-	}
-	if !nextAttemptAt.After(f.Now) { // else others go first
-		f.Ahead++
-	}
-	return true
-}
-
 // absent answers about a key that is neither scheduled nor in flight.
 func (f *Facts) absent() *answer {
 	a := new(answer)
@@ -209,19 +199,19 @@ func (f *Facts) absent() *answer {
 	if f.Source != nil && f.Source.Suspended {
 		a.add("spec.suspend", "true")
 	}
-	var last Outcome
-	if len(f.History) > 0 {
-		last = f.History[0]
+	var last sdk.PastAttempt
+	if len(f.History.Items) > 0 {
+		last = f.History.Items[0]
 	}
 	if l := f.DeadLetter; l != nil && !(last.At.After(l.At) && slices.Contains([]string{"delivered", "expired", "deleted"}, last.Result)) {
 		a.time("given up", f.Now, l.At).number("attempts", int64(l.Attempts))
-		a.failure(f, &l.Failure)
+		a.failure(f, lastOf(l))
 		kept := "its event is kept as a dead letter"
 		if last.Result == "dead_lettered" && !l.At.Before(last.At) {
 			kept += ", as the dead letter sink refused it or did not answer"
 		}
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; %s.",
-			f.Key, When(f.Now, l.At), Plural(l.Attempts, "attempt", "attempts"), f.failed(&l.Failure), kept)
+		return a.say(cause(lastOf(l)), false, "Key %q was given up %s, after %s, because %s; %s.",
+			f.Key, When(f.Now, l.At), Plural(l.Attempts, "attempt", "attempts"), f.failed(lastOf(l)), kept)
 	}
 	switch last.Result {
 	case "":
@@ -239,32 +229,19 @@ func (f *Facts) absent() *answer {
 	return a.say(Deleted, true, "Key %q was cancelled after its last attempt %s (%s).", f.Key, When(f.Now, last.At), last.Result)
 }
 
-func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
+func (f *Facts) givenUp(a *answer, last *sdk.PastAttempt) *answer {
 	where := map[string]string{
-		"dead_lettered": "sent to the dead letter sink" + f.stuck(), "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
+		"dead_lettered": "sent to the dead letter sink" + f.Lost.stuck(), "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
 	}[last.Result]
 	if last.Status == 0 {
 		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, When(f.Now, last.At), where)
 	}
-	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&Failure{Status: last.Status}), where)
-}
-
-// stuck says that the dead letter sink may not have got the event.
-func (f *Facts) stuck() string {
-	l := &f.Lost
-	if l.Waiting == 0 {
-		return ""
-	}
-	refuses := ""
-	if l.Refused > 0 {
-		refuses = ", which refuses or does not answer"
-	}
-	return fmt.Sprintf("%s: %s for it", refuses, Plural(l.Waiting, "event that was given up waits", "events that were given up wait"))
+	return a.say(cause(&sdk.Failure{Status: last.Status}), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&sdk.Failure{Status: last.Status}), where)
 }
 
 // unseen: no outcome is known. Perhaps it was refused.
 func (f *Facts) unseen(a *answer) *answer {
-	a.time("history since", f.Now, f.Since)
+	a.time("history since", f.Now, f.History.Since)
 	if full := f.full(a); full != nil {
 		full.Sentence = fmt.Sprintf("Key %q is not scheduled. ", plain(f.Key)) + full.Sentence
 		return full
@@ -297,8 +274,8 @@ func (f *Facts) unseen(a *answer) *answer {
 		a.add("spec.ingest.when", f.Source.When)
 	}
 	since, refused := "", ""
-	if !f.Since.IsZero() {
-		since = " from the last " + Short(f.Now.Sub(f.Since))
+	if !f.History.Since.IsZero() {
+		since = " from the last " + Short(f.Now.Sub(f.History.Since))
 	}
 	if f.Unmeasured != "" {
 		refused = "or refused by a quota or a full disk, "
@@ -307,7 +284,7 @@ func (f *Facts) unseen(a *answer) *answer {
 }
 
 // outcome adds an item of the history to the evidence.
-func (f *Facts) outcome(a *answer, o *Outcome) {
+func (f *Facts) outcome(a *answer, o *sdk.PastAttempt) {
 	text := o.Result
 	if o.Attempt > 0 {
 		text += fmt.Sprintf(" after %s in a row", Plural(o.Attempt, "failure", "failures"))

@@ -45,7 +45,7 @@ func (f *Facts) slots() *limit {
 	own, shared := limit{name: "limits.maxInFlight"}, limit{name: "max-in-flight", namespace: f.Namespace}
 	if f.Source != nil && f.Counts != nil {
 		own.most = f.Source.MaxInFlight
-		own.full = f.Counts.InFlight >= own.most
+		own.full = int64(f.Counts.InFlight) >= own.most
 	}
 	if n := f.NamespaceLimits; n != nil {
 		shared.most, shared.full = n.MaxInFlight, n.InFlight >= n.MaxInFlight
@@ -60,7 +60,7 @@ func (f *Facts) rate(late time.Duration) *limit {
 	exceeds := func(queued, most int64) bool { return queued > most || late >= overdue && queued == most }
 	if f.Source != nil && f.Counts != nil {
 		own.most = f.Source.MaxPerSecond
-		own.full = exceeds(f.Counts.Due-f.Counts.Retrying, own.most)
+		own.full = exceeds(int64(f.Counts.Due-f.Counts.Retrying), own.most)
 	}
 	if n := f.NamespaceLimits; n != nil {
 		shared.most, shared.full = n.MaxPerSecond, exceeds(n.Queued, n.MaxPerSecond)
@@ -99,7 +99,7 @@ func (f *Facts) quota(a *answer) *answer {
 	bytes, sharedBytes := limit{name: "limits.maxBytes"}, limit{name: "max-bytes", namespace: f.Namespace}
 	held := f.StoredKeys
 	if f.Counts != nil {
-		held = max(held, f.Counts.Pending)
+		held = max(held, int64(f.Counts.Pending))
 	}
 	// An event that is refused may be a little larger than the rest.
 	nearly := func(stored, most int64) bool { return stored >= most/20*19 }

@@ -159,15 +159,15 @@ func (m *Metrics) namespaceLimits(namespace string) (n NamespaceLimits, counted 
 	return n, counted, refused
 }
 
-// Add adds what only the metrics of the adapter show: a full disk, refusals, unreadable
+// Measure adds what only the metrics of the adapter show: a full disk, refusals, unreadable
 // records, the limits in force, what the sources of the namespace share, events that were
 // given up, and whether a source without an object is suspended. The source of the facts
-// must not be shared. Nil metrics, and metrics of a member of a group that does not deliver
-// the source's keys, add that all this is unknown.
-func (f *Facts) Add(m *Metrics) {
+// must not be shared. After an error, and of metrics of a member of a group that does not
+// deliver the source's keys, all this is unknown.
+func (f *Facts) Measure(m *Metrics, err error) {
 	switch {
-	case m == nil:
-		f.Unmeasured = "the metrics of the adapter could not be read"
+	case err != nil:
+		f.Unmeasured = err.Error()
 		return
 	case m.grouped && m.sources[sourceName{f.Namespace, f.Name}] == nil:
 		f.Unmeasured = "the metrics are of an adapter that does not deliver the source's keys"

@@ -1,9 +1,17 @@
 package why
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 const metrics = `# HELP x
@@ -26,23 +34,23 @@ func TestMetrics_OfEachSource(t *testing.T) {
 	t.Parallel()
 	m := ReadMetrics(strings.NewReader(metrics))
 	a := Facts{Namespace: "ops", Name: "a"}
-	a.Add(m)
+	a.Measure(m, nil)
 	if !a.Source.Suspended || a.Source.MaxPending != 3 || a.StoredBytes != 1.9e7 || a.QuotaRefused["limits.maxPending"] != 4 || !a.NamespaceFull || a.StorageFull || a.Unreadable != 2 || !a.Paused || a.Unmeasured != "" {
 		t.Errorf("%+v, %+v", a, a.Source)
 	}
 	shop := Facts{Namespace: "shop", Name: "a"}
-	shop.Add(m)
+	shop.Measure(m, nil)
 	if shop.Source == nil || shop.Source.Suspended || shop.NamespaceFull || shop.StoredBytes != 0 {
 		t.Errorf("%+v", shop)
 	}
 	other := Facts{Namespace: "shop", Name: "z"}
-	other.Add(m)
+	other.Measure(m, nil)
 	if other.Source != nil || m.Source("shop", "z") != nil {
 		t.Errorf("a source that the metrics do not have: %+v", other)
 	}
 	none := Facts{}
-	none.Add(nil)
-	if none.Unmeasured == "" || (*Metrics)(nil).Source("ops", "a") != nil {
+	none.Measure(nil, errors.New("no answer"))
+	if none.Unmeasured != "no answer" || (*Metrics)(nil).Source("ops", "a") != nil {
 		t.Error("metrics that were not read are unknown")
 	}
 }
@@ -77,7 +85,7 @@ reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="op
 `
 	m := ReadMetrics(strings.NewReader(text))
 	f := Facts{Namespace: "ops", Name: "a"}
-	f.Add(m)
+	f.Measure(m, nil)
 	if want := (NamespaceLimits{MaxPending: 3, MaxBytes: 1000, MaxInFlight: 2, MaxPerSecond: 5, Keys: 3, Bytes: 300, InFlight: 2, Queued: 7}); f.NamespaceLimits == nil || *f.NamespaceLimits != want || f.StoredKeys != 2 {
 		t.Errorf("%+v, %d keys, want %+v", f.NamespaceLimits, f.StoredKeys, want)
 	}
@@ -85,11 +93,11 @@ reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="op
 		t.Errorf("%+v, want %+v", f.Lost, want)
 	}
 	shop := Facts{Namespace: "shop", Name: "a"}
-	if shop.Add(m); *shop.NamespaceLimits != (NamespaceLimits{Keys: 40}) {
+	if shop.Measure(m, nil); *shop.NamespaceLimits != (NamespaceLimits{Keys: 40}) {
 		t.Errorf("a namespace without limits: %+v", shop.NamespaceLimits)
 	}
 	// An older adapter does not show what quotas count.
-	if f.Add(ReadMetrics(strings.NewReader(metrics))); f.NamespaceLimits != nil {
+	if f.Measure(ReadMetrics(strings.NewReader(metrics)), nil); f.NamespaceLimits != nil {
 		t.Errorf("%+v, want unknown", f.NamespaceLimits)
 	}
 }
@@ -103,9 +111,9 @@ func TestMetrics_SmallNamespaceOnAFullDisk(t *testing.T) {
 		full         bool
 	}{{"1000", "63999", false}, {"1001", "63999", true}, {"1000", "32000", false}, {"1000", "31999", true}, {"1001", "64000", false}} {
 		f := Facts{Namespace: "ops", Name: "a"}
-		f.Add(ReadMetrics(strings.NewReader("reschedule_storage_free_bytes " + c.free + "\nreschedule_storage_reserve_bytes 64000\n" +
-			"reschedule_stored_keys{kn_source_name=\"a\",kn_source_namespace=\"ops\"} 1\nreschedule_stored_bytes{kn_source_name=\"a\",kn_source_namespace=\"ops\"} " + c.stored + "\n" +
-			"reschedule_quota_refused_total{kn_source_name=\"a\",kn_source_namespace=\"ops\",quota=\"disk\"} 1\n")))
+		f.Measure(ReadMetrics(strings.NewReader("reschedule_storage_free_bytes "+c.free+"\nreschedule_storage_reserve_bytes 64000\n"+
+			"reschedule_stored_keys{kn_source_name=\"a\",kn_source_namespace=\"ops\"} 1\nreschedule_stored_bytes{kn_source_name=\"a\",kn_source_namespace=\"ops\"} "+c.stored+"\n"+
+			"reschedule_quota_refused_total{kn_source_name=\"a\",kn_source_namespace=\"ops\",quota=\"disk\"} 1\n")), nil)
 		if f.StorageFull != c.full || f.NamespaceFull && !c.full && c.free != "64000" {
 			t.Errorf("%+v: %t %t", c, f.StorageFull, f.NamespaceFull)
 		}
@@ -116,7 +124,7 @@ func TestMetrics_SmallNamespaceOnAFullDisk(t *testing.T) {
 func TestMetrics_OfAStandby(t *testing.T) {
 	t.Parallel()
 	f := Facts{Namespace: "ops", Name: "a"}
-	if f.Add(ReadMetrics(strings.NewReader("reschedule_shard_owner{shard=\"0\"} 0\nreschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n"))); f.Unmeasured == "" || f.StorageFull {
+	if f.Measure(ReadMetrics(strings.NewReader("reschedule_shard_owner{shard=\"0\"} 0\nreschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n")), nil); f.Unmeasured == "" || f.StorageFull {
 		t.Errorf("%+v", f)
 	}
 }
@@ -135,27 +143,41 @@ func TestMember_FromMetrics(t *testing.T) {
 }
 
 // Keys that became due at the same time are in front of the key in the order of the list;
-// one that waits for another attempt is not.
-func TestFacts_CountAhead(t *testing.T) {
+// one that waits for another attempt is not. There may be more than are counted.
+func TestAsk_Ahead(t *testing.T) {
 	t.Parallel()
-	f := Facts{Now: now, Key: "k", Record: &Record{DueAt: at(-time.Minute)}}
-	for _, c := range []struct {
-		key  string
-		due  time.Time
-		next time.Time
-		more bool
-		n    int
+	const key = `{"key":"%s","revision":1,"state":"due","dueAt":"2026-11-22T0%d:00:00Z"%s},`
+	early := fmt.Sprintf(key, "z", 1, "") + fmt.Sprintf(key, "retrying", 1, `,"nextAttemptAt":"2026-11-22T09:00:00Z"`) + fmt.Sprintf(key, "tries now", 1, `,"nextAttemptAt":"2026-11-22T01:30:00Z"`)
+	for name, c := range map[string]struct {
+		list string
+		want Ahead
 	}{
-		{"z", at(-time.Hour), time.Time{}, true, 1},
-		{"retrying", at(-time.Hour), at(time.Second), true, 1},
-		{"tries now", at(-time.Hour), at(-time.Second), true, 2},
-		{"a", at(-time.Minute), time.Time{}, true, 3},
-		{"k", at(-time.Minute), time.Time{}, false, 3},
-		{"l", at(-time.Second), time.Time{}, false, 3},
+		"before it": {early + fmt.Sprintf(key, "a", 2, "") + fmt.Sprintf(key, "k", 2, "") + fmt.Sprintf(key, "l", 2, ""), Ahead{3, false}},
+		"it went":   {early + fmt.Sprintf(key, "l", 3, ""), Ahead{2, false}},
+		"more":      {strings.Repeat(early, 600), Ahead{maxListed, true}},
 	} {
-		if more := f.CountAhead(c.key, c.due, c.next); more != c.more || f.Ahead != c.n {
-			t.Errorf("%s: %t, %d, want %t, %d", c.key, more, f.Ahead, c.more, c.n)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/ops/s":
+				_, _ = io.WriteString(w, `{"pending":9,"due":9,"inFlight":0,"nextDueAt":null,"oldestDueAt":null}`)
+			case "/ops/s/schedules":
+				_, _ = io.WriteString(w, `{"items":[`+strings.TrimSuffix(c.list, ",")+"]}")
+			case "/ops/s/schedules/k":
+				_, _ = io.WriteString(w, strings.TrimSuffix(fmt.Sprintf(key, "k", 2, ""), ","))
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		client, err := sdk.New(server.URL+"/ops/s", sdk.WithRetryBudget(0))
+		if err != nil {
+			t.Fatal(err)
 		}
+		unmeasured := func(context.Context) (*Metrics, error) { return nil, errors.New("no answer") }
+		f := (&Target{Namespace: "ops", Name: "s", Client: client, Metrics: unmeasured, Now: func() time.Time { return now }}).Ask(t.Context(), "k")
+		if f.Ahead == nil || *f.Ahead != c.want {
+			t.Errorf("%s: %+v of %+v, want %+v", name, f.Ahead, f, c.want)
+		}
+		server.Close()
 	}
 }
 

@@ -162,7 +162,7 @@ func (f *Facts) refused() *answer {
 	}
 	a.add("detail", r.Detail)
 	switch {
-	case r.Code == NoToken:
+	case r.Code == noToken:
 		return a.say(Unauthenticated, false, "There is no token to call the schedule API with: %s", sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
@@ -218,7 +218,7 @@ func (f *Facts) counts(a *answer) {
 func (f *Facts) whole() *answer {
 	a, c := new(answer), f.Counts
 	f.counts(a)
-	f.lost(a)
+	f.Lost.evidence(a, f.Now)
 	if paused := f.paused(a, "Source "+f.Name+" delivers nothing"); paused != nil {
 		return paused
 	}
@@ -229,7 +229,7 @@ func (f *Facts) whole() *answer {
 		if c != nil && c.Retrying > 1 {
 			n = fmt.Sprintf(" and %s", Plural(c.Retrying-1, "other key", "other keys"))
 		}
-		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Deliveries of source %s fail (key %q%s) because %s.", f.Name, r.Key, n, f.failed(r.LastFailure))
+		return a.say(cause(r.LastFailure), false, "Deliveries of source %s fail (key %q%s) because %s.", f.Name, r.Key, n, f.failed(r.LastFailure))
 	}
 	if d := f.condition("Delivering"); d != nil && d.Status == "False" {
 		a.add("condition Delivering", d.Reason+": "+d.Message)
@@ -249,19 +249,19 @@ func (f *Facts) whole() *answer {
 	if slow != nil {
 		return slow
 	}
-	if dropped := f.dropped(a); dropped != nil {
+	if dropped := f.Lost.dropped(a, f); dropped != nil {
 		return dropped
 	}
 	if l := f.DeadLetter; l != nil {
 		a.add("newest dead letter", l.Key).number("its attempts", int64(l.Attempts))
-		a.failure(f, &l.Failure)
+		a.failure(f, lastOf(l))
 		refused := ""
 		if f.Lost.Refused > 0 {
 			refused = "; the dead letter sink refuses or does not answer"
 		}
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s%s.", f.Name, l.Key, When(f.Now, l.At), f.failed(&l.Failure), refused)
+		return a.say(cause(lastOf(l)), false, "Source %s has given up events, the newest (key %q, %s) because %s%s.", f.Name, l.Key, When(f.Now, l.At), f.failed(lastOf(l)), refused)
 	}
-	if letters := f.deadLettered(a); letters != nil {
+	if letters := f.Lost.deadLettered(a, f); letters != nil {
 		return letters
 	}
 	switch {
@@ -270,17 +270,17 @@ func (f *Facts) whole() *answer {
 	case c == nil:
 		return a.say(Healthy, true, "Nothing is known to be wrong with source %s.", f.Name)
 	case c.Pending+c.InFlight == 0:
-		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s.", f.Name, f.once())
+		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s.", f.Name, f.Lost.once(f.Now))
 	case c.NextDueAt.IsZero() && c.InFlight == 0:
-		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, Plural(c.Pending, "key has", "keys have"), f.unsure(), f.once())
+		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, Plural(c.Pending, "key has", "keys have"), f.unsure(), f.Lost.once(f.Now))
 	case c.NextDueAt.IsZero():
 		due := ""
 		if c.Due > 0 {
 			due = ", and " + Plural(c.Due, "key has", "keys have") + " just become due" + f.unsure()
 		}
-		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, Plural(c.InFlight, "delivery is", "deliveries are"), due, f.once())
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, Plural(c.InFlight, "delivery is", "deliveries are"), due, f.Lost.once(f.Now))
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, Plural(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.once())
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, Plural(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.Lost.once(f.Now))
 }
 
 // hangs: is the delivery that is under way for longest a problem?
