@@ -24,18 +24,18 @@ type finding struct {
 }
 
 // doctor is the command of that name.
-func (e *env) doctor() *cobra.Command {
+func newDoctor(p *program) *cobra.Command {
 	var o *output
 	var all bool
 	var timeout time.Duration
-	c := e.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
+	c := p.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
 $ doctor
 $ doctor -A`,
 		nil, func(cmd *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -47,11 +47,11 @@ $ doctor -A`,
 			}); err != nil {
 				return err
 			}
-			return e.printFindings(o, findings)
+			return p.printFindings(o, findings)
 		})
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	timeoutFlag(c, &timeout)
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "json", "yaml", "name", "ndjson")
 	return c
 }

@@ -17,14 +17,14 @@ import (
 )
 
 // list is the command of that name.
-func (e *env) list() *cobra.Command {
+func newList(p *program) *cobra.Command {
 	var o *output
 	var all bool
-	c := e.command("list", "List sources, by the status that the controller and the adapter wrote", `
+	c := p.command("list", "List sources, by the status that the controller and the adapter wrote", `
 $ list
 $ list -A -o name`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -39,13 +39,13 @@ $ list -A -o name`,
 			if all {
 				names = append(columns("Namespace"), names...)
 			}
-			l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
+			l := o.list(p.out, "reschedulesource.sources.reschedule.dev/", names)
 			for _, s := range objects {
-				if err := l.add(s.raw, s.Name, e.listed(s, all)...); err != nil {
+				if err := l.add(s.raw, s.Name, p.listed(s, all)...); err != nil {
 					return err
 				}
 			}
-			return l.end(e.err, "No sources found.")
+			return l.end(p.err, "No sources found.")
 		})
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the sources of all namespaces")
 	o = outputFlags(c, "wide", "json", "yaml", "name")
@@ -69,13 +69,13 @@ func (e *env) listed(s *object, all bool) []any {
 }
 
 // describe is the command of that name.
-func (e *env) describe() *cobra.Command {
+func newDescribe(p *program) *cobra.Command {
 	var o *output
 	var verbose bool
-	c := e.command("describe NAME", "Show one source: conditions, limits, counts", `
+	c := p.command("describe NAME", "Show one source: conditions, limits, counts", `
 $ describe git-repos`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -85,22 +85,22 @@ $ describe git-repos`,
 				if err != nil {
 					return err
 				}
-				return o.printOne(e.out, object.raw)
+				return o.printOne(p.out, object.raw)
 			}
 			object, counts, err := s.looked(cmd.Context(), args[0])
 			if o.format != "" && err == nil {
-				return o.printOne(e.out, counts)
+				return o.printOne(p.out, counts)
 			}
 			if err == nil || object != nil && object.raw != nil {
-				e.described(object, counts, err)
+				p.described(object, counts, err)
 			}
 			if verbose && object != nil && object.raw != nil {
-				return errors.Join(err, e.describedWhole(object))
+				return errors.Join(err, p.describedWhole(object))
 			}
 			return err
 		})
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the whole spec and status too")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
@@ -184,15 +184,15 @@ type topRow struct {
 }
 
 // top is the command of that name.
-func (e *env) top() *cobra.Command {
+func newTop(p *program) *cobra.Command {
 	var o *output
 	var all, watch bool
 	var every, timeout time.Duration
-	c := e.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
+	c := p.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
 $ top
 $ top -A --watch`,
 		nil, func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -218,13 +218,13 @@ $ top -A --watch`,
 				}); err != nil {
 					return err
 				}
-				if watch && e.colour {
-					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
+				if watch && p.colour {
+					fmt.Fprint(p.out, "\x1b[H\x1b[2J")
 				}
 				if len(groups) > 0 {
-					fmt.Fprintln(e.out, memberLine(groups))
+					fmt.Fprintln(p.out, memberLine(groups))
 				}
-				failed, err := e.printTop(o, lines, all)
+				failed, err := p.printTop(o, lines, all)
 				if err != nil || !watch {
 					if err == nil && failed > 0 {
 						code := exitSome
@@ -246,7 +246,7 @@ $ top -A --watch`,
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: time between two")
 	timeoutFlag(c, &timeout)
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
 }

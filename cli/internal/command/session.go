@@ -39,7 +39,8 @@ const maxAudiences = 100
 
 // session is a connection to a cluster, or to an adapter without one.
 type session struct {
-	*env
+	*connection
+	now       func() time.Time
 	namespace string
 
 	config *rest.Config // nil without a cluster
@@ -65,20 +66,20 @@ type source struct {
 func (s *source) String() string { return s.Namespace + "/" + s.Name }
 
 // session connects. It makes no call yet.
-func (e *env) session() (*session, error) {
-	if e.requestTimeout <= 0 {
-		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", e.requestTimeout)
+func (p *program) session() (*session, error) {
+	if p.requestTimeout <= 0 {
+		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", p.requestTimeout)
 	}
-	s := &session{env: e, tokens: map[string]grant{}, transports: map[string]*http.Transport{}}
-	loader := e.flags.ToRawKubeConfigLoader()
-	if e.server != "" {
-		s.namespace = *e.flags.Namespace
+	s := &session{connection: &p.connection, now: p.now, tokens: map[string]grant{}, transports: map[string]*http.Transport{}}
+	loader := p.kube.ToRawKubeConfigLoader()
+	if p.server != "" {
+		s.namespace = *p.kube.Namespace
 		if s.namespace == "" {
 			s.namespace = "default"
 		}
 		return s, nil
 	}
-	if e.tokenFile != "" || e.metricsServer != "" {
+	if p.tokenFile != "" || p.metricsServer != "" {
 		return nil, usage("--token-file and --metrics-server are for --server: in a cluster the token is requested from the API server")
 	}
 	// client-go would take an API server on localhost.
@@ -97,8 +98,8 @@ func (e *env) session() (*session, error) {
 	}
 	// No limit of calls a second: few are made at one time, and one that has to wait fails
 	// with words about the limiter when it would miss its time.
-	s.config.Timeout, s.config.QPS = e.requestTimeout, -1
-	s.config.UserAgent = "kn-source-reschedule/" + e.version
+	s.config.Timeout, s.config.QPS = p.requestTimeout, -1
+	s.config.UserAgent = "kn-source-reschedule/" + p.version
 	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (s *session) forward(pods ...string) *tunnel {
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
 	t := newTunnel(endless, s.systemNamespace, pods...)
-	t.direct = s.env.dial
+	t.direct = s.dial
 	return t
 }
 
@@ -417,19 +418,19 @@ func (s *session) tokenFor(ctx context.Context, o *object, others []*object, ref
 
 // account is the service account whose tokens call the schedule API of sources of a
 // namespace.
-func (e *env) account(namespace string) (in, name string) {
-	if of, name, ok := strings.Cut(e.serviceAccount, "/"); ok {
+func (c *connection) account(namespace string) (in, name string) {
+	if of, name, ok := strings.Cut(c.serviceAccount, "/"); ok {
 		return of, name
 	}
-	return namespace, e.serviceAccount
+	return namespace, c.serviceAccount
 }
 
 // tokenCure says how users who may not request tokens in a namespace get them.
-func (e *env) tokenCure(namespace string) string {
-	if namespace == e.systemNamespace {
+func (c *connection) tokenCure(namespace string) string {
+	if namespace == c.systemNamespace {
 		return "an administrator binds the Role reschedule-viewer-token of config/cli"
 	}
-	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + e.systemNamespace + "/reschedule-viewer"
+	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + c.systemNamespace + "/reschedule-viewer"
 }
 
 // requestToken is a TokenRequest.

@@ -25,10 +25,10 @@ const (
 )
 
 // ui is the command of that name.
-func (e *env) ui() *cobra.Command {
+func newUI(p *program) *cobra.Command {
 	var all bool
 	var port uint16
-	c := e.command("ui [NAME...]", "Serve the web page on this machine", `
+	c := p.command("ui [NAME...]", "Serve the web page on this machine", `
 # The sources of the namespace
 $ ui
 # All sources, always at the same port
@@ -36,7 +36,7 @@ $ ui -A --port 8086
 # An adapter without a cluster
 $ ui -A --server http://127.0.0.1:8080 --metrics-server http://127.0.0.1:9090`,
 		nil, func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ $ ui -A --server http://127.0.0.1:8080 --metrics-server http://127.0.0.1:9090`,
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
-			return e.servePage(cmd.Context(), port, &remote{session: s, names: args, all: all})
+			return p.servePage(cmd.Context(), port, &remote{session: s, names: args, all: all})
 		})
 	c.Long = `Serve the web page on a loopback address of this machine until interrupted: sources,
 keys and why they do not run, dead letters, live events.
@@ -54,7 +54,7 @@ of the machine see the arguments of programs, and the address has a secret. Call
 through the port-forward of this process, with your rights; tokens never reach the browser.`
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().Uint16Var(&port, "port", 0, "port of this machine (default: a free one)")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 

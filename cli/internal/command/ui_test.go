@@ -21,7 +21,7 @@ func (c *cluster) page(forwarded bool, args ...string) (address string, end func
 	t.Cleanup(cancel)
 	r, w := io.Pipe()
 	var stderr strings.Builder
-	e := c.env(forwarded, w, &stderr)
+	e := c.program(forwarded, w, &stderr)
 	if !slices.Contains(args, "--server") {
 		args = append(args, "--kubeconfig", c.kubeconfig())
 	}

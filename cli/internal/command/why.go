@@ -16,16 +16,16 @@ import (
 )
 
 // why is the command of that name.
-func (e *env) why() *cobra.Command {
+func newWhy(p *program) *cobra.Command {
 	var o *output
 	var timeout time.Duration
-	c := e.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
+	c := p.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
 # What is wrong with the source?
 $ why git-repos
 # Why has this key not run?
 $ why git-repos GitRepo/team-a/site`,
 		cobra.RangeArgs(1, 2), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -43,12 +43,12 @@ $ why git-repos GitRepo/team-a/site`,
 			}); err != nil {
 				return err
 			}
-			return e.answer(o, why.Explain(f))
+			return p.answer(o, why.Explain(f))
 		})
 	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
 and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem,
 3 when there is no such source.`
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	timeoutFlag(c, &timeout)
 	o = outputFlags(c, "json", "yaml")
 	return c
