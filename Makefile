@@ -50,6 +50,8 @@ generate: ## Write what is generated anew: clients, deep copies
 	hack/update-codegen.sh
 
 .PHONY: demo
+demo: export CGO_ENABLED = 0
+demo: export GOFLAGS = $(TESTFLAGS)
 demo: ## Watch an operator being woken, on one screen
 	@go run ./examples/demo
 

@@ -520,7 +520,6 @@ func TestUsage_SaysWhatToDo(t *testing.T) {
 		"suspend ok":                             "suspend needs a cluster",
 		"create ok --sink ksvc:x":                "create needs a cluster",
 		"list":                                   "list needs a cluster",
-		"top":                                    "top needs names",
 		"deadletter delete ok a --older-than 1h": "goes with --prefix or --all",
 	} {
 		r := run(t, strings.Fields(args)...)

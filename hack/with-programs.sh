@@ -20,6 +20,11 @@ flock 9
 # Without the commit in them: a commit alone changes no program.
 # shellcheck disable=SC2086 # several flags
 CGO_ENABLED=$cgo go -C "$root" build $flags -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
+if [ $cgo = 0 ]; then
+    # shellcheck disable=SC2086 # several flags
+    go -C "$root/cli" build $flags -buildvcs=false -o "$programs/built/cli" .
+    names+=(cli)
+fi
 used=()
 for name in "${names[@]}"; do
     sum=$(sha256sum <"$programs/built/$name")

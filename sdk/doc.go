@@ -31,7 +31,7 @@
 //
 // [Client.List] selects keys by [State], such as [Retrying]. [Client.Run] makes a key due
 // now, [Client.History] has its last outcomes, and [Client.Follow] shows what happens at
-// the source while it happens. Events that were given up are read by [Client.DeadLetters],
+// the source while it happens, [Client.Remembered] what happened lately. Events that were given up are read by [Client.DeadLetters],
 // delivered again by [Client.Redrive], and removed by [Client.Discard]. The same from a
 // shell is the command line, docs/cli.md.
 //

@@ -56,8 +56,8 @@ func (c *Client) Follow(ctx context.Context, after string) iter.Seq2[*Live, erro
 			stop := false
 			err := c.follow(ctx, &after, func(e *Live) bool {
 				failures = 0
-				if e.Key == "" { // a comment that some are missing
-					missed = true
+				if e.Key == "" {
+					missed = missed || e.Missed
 					return true
 				}
 				e.Missed, missed = missed, false
@@ -79,7 +79,33 @@ func (c *Client) Follow(ctx context.Context, after string) iter.Seq2[*Live, erro
 	}
 }
 
-// follow reads one stream. nil means that the source ended it.
+// replayTime bounds a replay: a source does not say when it has repeated all.
+const replayTime = 300 * time.Millisecond
+
+// Remembered returns the live events that the source still has, oldest first, and the id behind
+// which [Client.Follow] goes on. A source has some while callers follow it, and some minutes longer.
+func (c *Client) Remembered(ctx context.Context) (events []*Live, last string, err error) {
+	if err := c.follow(ctx, &last, func(*Live) bool { return false }); err != nil { // the first lines say where it is
+		return nil, "", fmt.Errorf("sdk: following: %w", err)
+	}
+	replay, end := context.WithTimeout(ctx, replayTime)
+	defer end()
+	at := "0" // no event has this id: the source begins with the oldest
+	err = c.follow(replay, &at, func(e *Live) bool {
+		if e.Key == "" {
+			return true
+		}
+		events = append(events, new(*e))
+		return at != last
+	})
+	if err != nil && replay.Err() == nil {
+		return nil, "", fmt.Errorf("sdk: following: %w", err)
+	}
+	return events, last, ctx.Err()
+}
+
+// follow reads one stream. It hands over each event, and what stands in its place without a key:
+// an id alone, or that events are missing. nil means that the source ended it.
 func (c *Client) follow(ctx context.Context, after *string, event func(*Live) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -125,12 +151,12 @@ func (c *Client) follow(ctx context.Context, after *string, event func(*Live) bo
 		switch {
 		case len(line) == 0: // an event that breaks off before is repeated
 			*after = cmp.Or(e.ID, *after)
-			if e.Key != "" && !event(&e) {
+			if (e.Key != "" || e.ID != "") && !event(&e) {
 				return nil
 			}
 			e = Live{}
 		case line[0] == ':':
-			if bytes.Contains(line, []byte("not known any more")) && !event(&Live{}) {
+			if bytes.Contains(line, []byte("not known any more")) && !event(&Live{Missed: true}) {
 				return nil
 			}
 		case string(name) == "id":

@@ -126,6 +126,13 @@ func (c *Client) DeadLetters(ctx context.Context, o ListOptions) iter.Seq2[*Dead
 	return pages[*DeadLetter](ctx, c, "/deadletters", o)
 }
 
+// DeadLettersPage is [Client.ListPage] of the dead letters.
+func (c *Client) DeadLettersPage(ctx context.Context, o ListOptions) (items []*DeadLetter, next string, err error) {
+	o.Order, o.State = "", ""
+	p, err := onePage[*DeadLetter](ctx, c, "/deadletters", o)
+	return p.Items, p.Continue, err
+}
+
 // DeadLetter returns the dead letter of a key. A key without one is [ErrNotFound].
 func (c *Client) DeadLetter(ctx context.Context, key string) (*DeadLetter, error) {
 	k, err := letterCall(http.MethodGet, key)

@@ -98,6 +98,17 @@ func TestAdapter_ListsByState(t *testing.T) {
 			t.Errorf("%q: %q, want %q", state, got, want)
 		}
 	}
+	o := sdk.ListOptions{Prefix: "state/", PageSize: 1}
+	for _, want := range []string{"state/later", "state/now"} {
+		items, next, err := c.ListPage(t.Context(), o)
+		if err != nil || len(items) != 1 || items[0].Key != want {
+			t.Fatalf("a page has %s, %v, want %s", show(items), err, want)
+		}
+		o.Continue = next
+	}
+	if o.Continue != "" {
+		t.Errorf("a third page begins at %q", o.Continue)
+	}
 }
 
 // Dead letters are listed, read, redriven and discarded.
@@ -211,6 +222,11 @@ func TestAdapter_FollowsAKey(t *testing.T) {
 	}
 	if want := []sdk.LiveKind{sdk.KeyScheduled, sdk.KeyStarted, sdk.KeyOutcome}; !slices.Equal(kinds, want) {
 		t.Errorf("events are %q, want %q", kinds, want)
+	}
+	events, last, err := c.Remembered(t.Context())
+	ended := slices.ContainsFunc(events, func(e *sdk.Live) bool { return e.Key == "follow/k" && e.Kind == sdk.KeyOutcome })
+	if err != nil || !ended || events[len(events)-1].ID != last {
+		t.Errorf("remembered are %s up to %s, %v", show(events), last, err)
 	}
 }
 

@@ -162,6 +162,8 @@ type ListOptions struct {
 	Order    Order
 	State    State // only keys in it: Waiting, Due, Retrying or InFlight
 	PageSize int   // keys in one call, 1 to 1000; 0 is the source's default, 100
+	// Continue is where to begin, as [Client.ListPage] has returned it; "" is the first key.
+	Continue string
 }
 
 // List iterates over the keys, page by page. It ends after the first error. The pages
@@ -169,6 +171,14 @@ type ListOptions struct {
 // not.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, error] {
 	return pages[*Schedule](ctx, c, "/schedules", o)
+}
+
+// ListPage returns a page of the keys, and where the next one begins, "" after the last one. A
+// page may have fewer keys than PageSize, or none: a source looks for the keys of a state in
+// bounded time, and bounds the bytes of a page.
+func (c *Client) ListPage(ctx context.Context, o ListOptions) (items []*Schedule, next string, err error) {
+	p, err := onePage[*Schedule](ctx, c, "/schedules", o)
+	return p.Items, p.Continue, err
 }
 
 // entry is an item of a list, which knows what a source would not leave out.
@@ -199,10 +209,10 @@ func (p *page[T]) missing() string {
 	return ""
 }
 
-// pages iterates over the items of a list.
-func pages[T entry](ctx context.Context, c *Client, path string, o ListOptions) iter.Seq2[T, error] {
+// onePage reads a page of a list.
+func onePage[T entry](ctx context.Context, c *Client, path string, o ListOptions) (p page[T], err error) {
 	query := url.Values{}
-	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order), "state": string(o.State)} {
+	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order), "state": string(o.State), "continue": o.Continue} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -210,16 +220,21 @@ func pages[T entry](ctx context.Context, c *Client, path string, o ListOptions) 
 	if o.PageSize != 0 {
 		query.Set("limit", strconv.Itoa(o.PageSize))
 	}
+	k := call{method: http.MethodGet, path: path + "?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
+	if err := c.do(ctx, &k, &p); err != nil {
+		return page[T]{}, fmt.Errorf("sdk: listing: %w", err)
+	}
+	return p, nil
+}
+
+// pages iterates over the items of a list.
+func pages[T entry](ctx context.Context, c *Client, path string, o ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for token := ""; ; {
-			var p page[T]
-			k := call{method: http.MethodGet, path: path + "?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
-			if token != "" {
-				k.path += "&continue=" + url.QueryEscape(token)
-			}
-			if err := c.do(ctx, &k, &p); err != nil {
+		for {
+			p, err := onePage[T](ctx, c, path, o)
+			if err != nil {
 				var none T
-				yield(none, fmt.Errorf("sdk: listing: %w", err))
+				yield(none, err)
 				return
 			}
 			for _, s := range p.Items {
@@ -227,7 +242,7 @@ func pages[T entry](ctx context.Context, c *Client, path string, o ListOptions) 
 					return
 				}
 			}
-			if token = p.Continue; token == "" {
+			if o.Continue = p.Continue; o.Continue == "" {
 				return
 			}
 		}

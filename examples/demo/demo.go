@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -15,12 +17,13 @@ type demo struct {
 	colour bool
 	beat   time.Duration
 	slack  time.Duration
-	bin    string // where adapter and operator are built already; "" builds them
+	bin    string // where the programs are built already; "" builds them
 
 	enter <-chan struct{} // the user at the terminal has pressed Enter; nil: there is none
 
 	source   string // the address of the RescheduleSource
-	page     string // the address of the adapter's web page
+	metrics  string // the address of the adapter's metrics
+	page     string // the address of the web page
 	operator string
 	observer *observer
 	ledger   *ledger
@@ -46,7 +49,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	if t.bin == "" {
 		t.bin = dir
-		t.print(dim, "building cmd/adapter and examples/operator (a minute the first time) …\n")
+		t.print(dim, "building cmd/adapter, examples/operator and cli (two minutes the first time) …\n")
 		if err := build(ctx, dir); err != nil {
 			return false, err
 		}
@@ -63,7 +66,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	startAdapter := func(listen, admin string) (*process, error) {
 		t.ledger.startedAt = time.Now().Round(0)
 		return start(ctx, dir, filepath.Join(t.bin, "adapter"), nil, "--standalone", "--sources", sources, "--data-dir", filepath.Join(dir, "data"),
-			"--listen", listen, "--admin-listen", admin, "--ui")
+			"--listen", listen, "--admin-listen", admin)
 	}
 
 	t.ledger = newLedger(t.beat, t.slack)
@@ -72,7 +75,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer func() { adapter.stop() }() // the last adapter
-	t.source, t.page = adapter.address("schedule API")+"/demo/wakeups", adapter.address("page")
+	t.source, t.metrics = adapter.address("schedule API")+"/demo/wakeups", adapter.address("metrics")
 	operator, err := start(ctx, dir, filepath.Join(t.bin, "operator"), []string{
 		"LISTEN=127.0.0.1:0", "PORT=", "RESCHEDULE_URL=" + t.source, "LOOK_AGAIN_EVERY=" + t.beats(2).String(),
 	})
@@ -81,13 +84,20 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	}
 	defer operator.stop()
 	t.operator = operator.address("")
+	page, err := start(ctx, dir, t.commandLine(), nil, "ui", "--server", t.source, "--metrics-server", t.metrics)
+	if err != nil {
+		return false, err
+	}
+	defer page.stop()
+	t.page = page.address("")
 	t.print(dim, "adapter  %s  pid %d\noperator %s  pid %d\n", t.source, adapter.cmd.Process.Pid, t.operator, operator.cmd.Process.Pid)
-	t.print(bold, "page     %s  open it in a browser to watch\n", t.page)
+	t.print(dim, "page     %s  pid %d\n", t.page, page.cmd.Process.Pid)
+	t.print(bold, "Open the page in a browser to watch.\n")
 
 	if err := t.scheduleKeys(ctx); err != nil {
 		return false, err
 	}
-	if err := t.askPage(ctx, "Deploy/web", "Backup/old"); err != nil {
+	if err := t.why(ctx, "Deploy/web", "Backup/old"); err != nil {
 		return false, err
 	}
 	t.print(bold, "\n2  The adapter dies while keys wait.\n")
@@ -100,7 +110,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	if err := t.pause(ctx, t.beats(3)); err != nil {
 		return false, err
 	}
-	restarted, err := startAdapter(host(adapter.address("schedule API")), host(t.page))
+	restarted, err := startAdapter(host(adapter.address("schedule API")), host(t.metrics))
 	if err != nil {
 		return false, err
 	}
@@ -112,7 +122,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	if err := t.pause(ctx, t.beat/2); err != nil { // for wake-ups that must not come
 		return false, err
 	}
-	if err := t.askPage(ctx, "Lease/during"); err != nil {
+	if err := t.why(ctx, "Lease/during"); err != nil {
 		return false, err
 	}
 	ok = t.end()
@@ -120,14 +130,22 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// askPage prints what the page says about keys.
-func (t *demo) askPage(ctx context.Context, keys ...string) error {
+// commandLine is the plugin of kn.
+func (t *demo) commandLine() string { return filepath.Join(t.bin, "kn-source-reschedule") }
+
+// why prints what the command line says about keys.
+func (t *demo) why(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
-		sentence, err := why(ctx, t.page, key)
-		if err != nil {
-			return err
+		const problem = 8 // the exit code when the key is in trouble
+		cmd := exec.CommandContext(ctx, t.commandLine(), "why", "wakeups", key, "--server", t.source, "--metrics-server", t.metrics, "-o", "jsonpath={.sentence}")
+		said, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		t.step(cyan, "page", "%s", sentence)
+		if err != nil && cmd.ProcessState.ExitCode() != problem {
+			return fmt.Errorf("demo: why: %w: %s", err, said)
+		}
+		t.step(cyan, "why", "%s", bytes.TrimSpace(said))
 	}
 	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ import (
 	_ "github.com/reschedule-dev/reschedule/pkg/adapter"
 )
 
-var bin string // where adapter and operator are built once for all tests
+var bin string // where the programs are built once for all tests
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -42,6 +44,10 @@ func seeInputs() {
 	for _, file := range []string{"../operator/main.go", "../../cmd/adapter/main.go"} {
 		_, _ = os.Stat(file)
 	}
+	_ = filepath.WalkDir("../../cli", func(path string, _ fs.DirEntry, err error) error {
+		_, _ = os.Stat(path)
+		return err
+	})
 }
 
 // The demo succeeds with short waits, and with a bound on lateness that a busy machine
@@ -62,7 +68,7 @@ func TestDemo_Succeeds(t *testing.T) {
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("colours that were not asked for:\n%q", &out)
 	}
-	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart", "/page/", `Key "Deploy/web"`, `Key "Lease/during"`} {
+	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart", "?secret=", `Key "Deploy/web"`, `Key "Lease/during"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("does not show %q:\n%s", want, &out)
 		}

@@ -1,11 +1,11 @@
 // Command demo shows on one screen, in about twenty seconds, what a
 // RescheduleSource does: make demo, or go run ./examples/demo.
 //
-// It builds and starts the real adapter and the operator of examples/operator,
+// It builds and starts the real adapter, the operator of examples/operator and the command line,
 // schedules keys, kills the adapter with SIGKILL while they wait, starts it again, and
 // compares every wake-up with its own clock. It ends with status 1 when a wake-up was
 // early, lost, later than -slack, or came after it was cancelled. It prints the address of
-// the adapter's web page, which stays until Enter in a terminal. It leaves no files.
+// the web page, which the command line serves until Enter in a terminal. It leaves no files.
 package main
 
 import (

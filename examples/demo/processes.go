@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"net"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,12 +26,20 @@ const (
 	stopWithin  = 15 * time.Second // the promise of the adapter after SIGTERM
 )
 
-// build compiles the adapter and the operator into dir.
+// build compiles the adapter, the operator and the command line into dir.
 func build(ctx context.Context, dir string) error {
 	const module = "github.com/reschedule-dev/reschedule"
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), module+"/cmd/adapter", module+"/examples/operator")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("demo: building: %w\n%s", err, out)
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("demo: building: %w", err)
+	}
+	for _, args := range [][]string{
+		{"build", "-o", dir + string(filepath.Separator), module + "/cmd/adapter", module + "/examples/operator"},
+		{"-C", filepath.Join(strings.TrimSpace(string(root)), "cli"), "build", "-o", filepath.Join(dir, "kn-source-reschedule"), "."},
+	} {
+		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("demo: building: %w\n%s", err, out)
+		}
 	}
 	return nil
 }
@@ -41,13 +47,13 @@ func build(ctx context.Context, dir string) error {
 // process is a program that the demo starts; its log goes to a file.
 type process struct {
 	cmd   *exec.Cmd
-	ready string // its first line
+	ready string // its first line, which has an address
 	log   string
 	ended chan struct{}
 }
 
-// start runs the program and waits until it says that it is ready; its log goes
-// to dir. When ctx ends, the process is asked to end too.
+// start runs the program and waits for its first line, which says where it serves; its log
+// goes to dir. When ctx ends, the process is asked to end too.
 func start(ctx context.Context, dir, program string, env []string, args ...string) (*process, error) {
 	name := filepath.Base(program)
 	p := &process{log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
@@ -81,7 +87,7 @@ func start(ctx context.Context, dir, program string, env []string, args ...strin
 	case <-time.After(startWithin):
 	case <-ctx.Done():
 	}
-	if !strings.HasPrefix(p.ready, "ready") {
+	if !strings.Contains(p.ready, "http://") {
 		p.kill()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -204,29 +210,4 @@ func call(ctx context.Context, method, source, key string, body map[string]any) 
 		return fmt.Errorf("demo: %s %s: %s: %s", method, key, resp.Status, answer)
 	}
 	return nil
-}
-
-var sentence = regexp.MustCompile(`class="sentence"><bdi>(.*?)</bdi>`)
-
-// why is the sentence of the adapter's page about a key.
-func why(ctx context.Context, page, key string) (string, error) {
-	query := url.Values{"ns": {"demo"}, "name": {"wakeups"}, "key": {key}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page+"key?"+query.Encode(), nil)
-	if err != nil {
-		return "", fmt.Errorf("demo: the page: %w", err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("demo: the page: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return "", fmt.Errorf("demo: the page: %w", err)
-	}
-	found := sentence.FindSubmatch(body)
-	if found == nil {
-		return "", fmt.Errorf("demo: the page of %s has no sentence: %s\n%s", key, resp.Status, body)
-	}
-	return html.UnescapeString(string(found[1])), nil
 }

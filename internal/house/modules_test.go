@@ -4,6 +4,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +30,15 @@ func TestTools_AreCalledWithGoRun(t *testing.T) {
 	for name, text := range readTree(t).texts {
 		if found := toolOfModule.FindString(text); found != "" && path.Ext(name) != ".md" {
 			t.Errorf("%s: %q compiles all again: write go run, with the path of the package", name, found)
+		}
+	}
+}
+
+// The command line and the SDK are clients of the adapter: what they do, anyone can do over HTTP.
+func TestClients_ImportNothingOfTheAdapter(t *testing.T) {
+	for name, text := range readTree(t).texts {
+		if (below("cli", name) || below("sdk", name)) && path.Ext(name) == ".go" && strings.Contains(text, `"`+module+"pkg/adapter") {
+			t.Errorf("%s imports the adapter", name)
 		}
 	}
 }

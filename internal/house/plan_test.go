@@ -60,7 +60,7 @@ var plan = map[string]rule{
 	// Manifests that a program applies itself.
 	"config": {never: append([]string{"net/http"}, k8s...)},
 
-	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
+	"pkg/adapter/schedule": {may: []string{"pkg/duration"}, never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/loglimit": {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
@@ -92,7 +92,7 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/hostname"},
 		never: k8s,
 	},
-	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/hostname"}, never: k8s, not: []string{"os"}},
+	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit"}, never: k8s, not: []string{"os"}},
 	// What the API server is asked is separate from the engine, so that what makes the
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
@@ -123,18 +123,15 @@ var plan = map[string]rule{
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
-	// The page is a client of the schedule API, in the adapter and in the command line.
-	"pkg/page": {may: []string{"pkg/hostname", "pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
-		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group",
+		"pkg/adapter/group", "pkg/hostname",
 	}},
 	// For the Events and the log of the adapter, and for the command line.
 	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/hostname":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
-	// Shown by the command line, a module of its own, and by the page.
-	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
+	"pkg/duration":  {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 
 	"pkg/adapter/command": {
 		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/printable"},
@@ -154,7 +151,7 @@ var plan = map[string]rule{
 	"pkg/adapter/group": {
 		may: []string{
 			"pkg/adapter/api", "pkg/adapter/backup", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/loglimit", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",
-			"pkg/adapter/watch",
+			"pkg/adapter/watch", "pkg/hostname",
 		},
 		never: []string{"go.etcd.io", "k8s.io/client-go", "k8s.io/api/", "knative.dev"}, // watch has selectors of labels
 	},
@@ -196,7 +193,7 @@ var plan = map[string]rule{
 	"test/monitoring":    {may: []string{"internal/boards", "test/internal/harness"}},
 	"test/internal/kube": {may: []string{"test/internal/harness"}, never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":       {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
-	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/...", "pkg/why"}},
+	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 
 	"test/internal/kube/cluster": {may: []string{"test/internal/harness", "test/internal/kube"}},
 
@@ -249,10 +246,7 @@ type size struct{ methods, fields int }
 
 // large are the types that have more, with what they may have. The list may only get shorter, and its numbers smaller.
 var large = map[string]size{
-	"cli/internal/command.cluster": {fields: 24},
-	"cli/internal/command.env":     {methods: 66},
 	"pkg/adapter/group.Member":     {82, 42},
 	"pkg/adapter/replica.Group":    {43, 33},
-	"pkg/why.Facts":                {44, 26},
 	"test/replicated.group":        {47, 31},
 }

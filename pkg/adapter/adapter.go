@@ -48,19 +48,16 @@ type Adapter struct {
 
 	connections *connections
 
-	calls   []*listener.Endpoint // of the schedule API
-	admin   *listener.Endpoint
-	backups *backup.Server // nil: they cannot be served
-	serving sync.WaitGroup
-	ready   atomic.Bool
-	// profiling is served on the admin address while it is true, the page once it is set.
-	profiling  atomic.Bool
-	page       atomic.Pointer[http.Handler]
-	pageSecret string
-	quit       func() // ends Run
-	stop       sync.Once
-	stopping   atomic.Bool
-	started    func() bool // ends what waits for the end during the start; nil before
+	calls     []*listener.Endpoint // of the schedule API
+	admin     *listener.Endpoint
+	backups   *backup.Server // nil: they cannot be served
+	serving   sync.WaitGroup
+	ready     atomic.Bool
+	profiling atomic.Bool // is served on the admin address
+	quit      func()      // ends Run
+	stop      sync.Once
+	stopping  atomic.Bool
+	started   func() bool // ends what waits for the end during the start; nil before
 }
 
 // core is what serves the sources of an adapter that is alone.
@@ -281,9 +278,6 @@ func (a *Adapter) serve(ctx context.Context) error {
 		return err
 	}
 	guard := a.origin.Guard()
-	if a.cfg.Page {
-		guard = a.makePage(guard)
-	}
 	lookup := a.queue.Lookup
 	if a.member != nil {
 		lookup = a.member.Lookup
@@ -379,16 +373,3 @@ func (a *Adapter) TLSAddr() string {
 
 // AdminAddr is the address of probes and metrics.
 func (a *Adapter) AdminAddr() string { return a.admin.Addr().String() }
-
-// PageURL is the address of the page, "" when it is not served. Where tokens are required
-// it opens the page once, without one.
-func (a *Adapter) PageURL() string {
-	if !a.cfg.Page {
-		return ""
-	}
-	u := "http://" + a.AdminAddr() + "/page/"
-	if a.pageSecret != "" {
-		u += "?secret=" + a.pageSecret
-	}
-	return u
-}

@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// administer serves probes and metrics, without schedules and secrets, and the page, which
-// looks after itself.
+// administer serves probes and metrics, without schedules and secrets.
 func (a *Adapter) administer() error {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, text string) {
@@ -27,15 +26,6 @@ func (a *Adapter) administer() error {
 		}
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newSharedGatherer(a.telemetry.registry), promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	if a.cfg.Page {
-		mux.HandleFunc("/page/", func(w http.ResponseWriter, r *http.Request) {
-			if page := a.page.Load(); page != nil {
-				(*page).ServeHTTP(w, r)
-			} else {
-				say(w, http.StatusServiceUnavailable, "not ready")
-			}
-		})
-	}
 	for path, profile := range map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol} {
 		mux.HandleFunc("GET /debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
 			if !a.profiling.Load() {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // Config is what an Adapter needs. The zero value of a field is its default.
@@ -44,9 +44,6 @@ type Config struct {
 	Profiling bool
 	// Replication makes the adapter one of a group; nil: it is alone.
 	Replication *group.Settings
-	// Page serves the web page on the admin address, which must be on loopback; only
-	// without Kubernetes.
-	Page bool
 	// MaxInFlight bounds the deliveries of all sources together, default 4096.
 	MaxInFlight int
 
@@ -100,12 +97,7 @@ func (c *Config) complete() error {
 		c.Fatal = func(err error) { panic(err) }
 	}
 	if c.Replication != nil {
-		if err := c.checkReplication(); err != nil {
-			return err
-		}
-	}
-	if c.Page {
-		if err := c.checkPage(); err != nil {
+		if err := c.Replication.Check(); err != nil {
 			return err
 		}
 	}
@@ -124,23 +116,11 @@ func (c *Config) checkListen() error {
 		if address == "" {
 			continue
 		}
-		local, err := listener.IsLoopback(address)
-		if err != nil {
-			return fmt.Errorf("adapter: listen address %q: %w", address, err)
-		}
-		if !local && c.TokenFile == "" {
+		if !hostname.IsLoopback(hostname.Of(address)) && c.TokenFile == "" {
 			return fmt.Errorf("adapter: will not listen on %s without authentication: give --token-file, or listen on a loopback address such as %s", address, DefaultListen)
 		}
 	}
 	return nil
-}
-
-// checkReplication refuses what one of a group cannot do.
-func (c *Config) checkReplication() error {
-	if c.Page && c.Replication.Open != nil {
-		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
-	}
-	return c.Replication.Check()
 }
 
 // origin returns where the sources come from.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -54,7 +53,7 @@ func (f *stream) backUpAndRestore(user *explainer, replicated string) (map[strin
 		f.t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	members := [why.Members]*harness.Adapter{}
+	members := [groupSize]*harness.Adapter{}
 	peers := f.peers(len(members))
 	for i := range members {
 		all.Go(func() {

@@ -20,13 +20,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 const (
 	memberLabel = "app.kubernetes.io/component=" + adapter
 	groupPage   = "docs/replication.md"
+	groupSize   = 3 // adapters
 )
 
 // One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
@@ -113,7 +113,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 func (e *explainer) seesGroups(groups int) error {
 	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
 		out, _ := e.command(command).CombinedOutput() // doctor fails for other findings too
-		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(why.Members-1) {
+		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(groupSize-1) {
 			return fmt.Errorf("%s says\n%s", command, text)
 		}
 	}
@@ -160,7 +160,7 @@ func (n *namespace) replicate() (back func() error) {
 	n.certify()
 	n.kustomized(threeAdapters)
 	eventually(n.t, patience, "the new members have pods", func() error {
-		if pods := n.podsOf(system, memberLabel); len(pods) < why.Members {
+		if pods := n.podsOf(system, memberLabel); len(pods) < groupSize {
 			return fmt.Errorf("%d run", len(pods))
 		}
 		return nil
@@ -285,7 +285,7 @@ func (n *namespace) removeAdapters(ctx context.Context) error {
 
 // allReplaced says whether all members of the one group are ready and none is an old pod.
 func (n *namespace) allReplaced(before []*corev1.Pod) error {
-	for i := range why.Members {
+	for i := range groupSize {
 		pod, err := n.Client.CoreV1().Pods(system).Get(n.t.Context(), fmt.Sprintf("%s-%d", adapter, i), metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -17,8 +17,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // Nodes are taken away as hack/cluster/worker.sh can. The tag nodes, which hack/e2e.sh sets
@@ -174,7 +172,7 @@ func (n *namespace) spread() {
 		nodes = append(nodes, pod.Spec.NodeName)
 	}
 	slices.Sort(nodes)
-	if len(slices.Compact(slices.Clone(nodes))) != why.Members {
+	if len(slices.Compact(slices.Clone(nodes))) != groupSize {
 		n.t.Fatalf("the members are on %v, want three nodes", nodes)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	web "github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -58,13 +57,18 @@ func get[T any](ctx context.Context, t *testing.T, step chromedp.Action[T]) T {
 	return v
 }
 
+// opening opens the page by the address that was printed, which leads to the sources.
+func opening(printed string) []chromedp.Action[chromedp.Void] {
+	return []chromedp.Action[chromedp.Void]{chromedp.Navigate(printed), chromedp.WaitReady(chromedp.ID("sources"))}
+}
+
 // at is the address of a view.
 func at(view string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
 		q.Set(pairs[i], pairs[i+1])
 	}
-	return adapter.Page + view + "?" + q.Encode()
+	return page + view + "?" + q.Encode()
 }
 
 // scheme makes a tab light or dark.
@@ -86,7 +90,6 @@ func views() map[string]string {
 		"long key":       at("key", "ns", "team-a", "name", "hostile", "key", strings.Repeat("w", 512)), // breaks nowhere by itself
 		"hostile letter": at("letter", "ns", "team-a", "name", "hostile", "key", hostile[0]), "live": at("live", "ns", "ops", "name", "git-repos"),
 		"confirm": at("confirm", "ns", "shop", "name", "mail", "what", "discard"), "missing": at("source", "ns", "no", "name", "none"),
-		"group": group.URL,
 	}
 }
 
@@ -104,7 +107,7 @@ func opened(ctx context.Context, t *testing.T, name, address string) {
 func TestPage_KeyboardRunsAnOverdueKey(t *testing.T) {
 	const key = "GitRepo/team-a/site"
 	ctx := tabOf(t)
-	must(ctx, t, chromedp.EmulateViewport(1180, 900), chromedp.Navigate(adapter.Page))
+	must(ctx, t, chromedp.EmulateViewport(1180, 900), chromedp.Navigate(page))
 	enter := func() {
 		t.Helper()
 		if response, err := chromedp.RunResponse(ctx, chromedp.KeyEvent(kb.Enter)); err != nil || response.Status != 200 {
@@ -357,20 +360,21 @@ func TestPage_LiveAndPaused(t *testing.T) {
 
 // A source with a million keys, and ten thousand sources, are there within a second.
 func TestPage_ManyKeysAndSources(t *testing.T) {
-	var sources []web.Source
-	for i := range 10_000 {
-		sources = append(sources, web.Source{Namespace: fmt.Sprintf("team-%03d", i/40), Name: fmt.Sprintf("source-%05d", i)})
-	}
 	api := httptest.NewServer(http.HandlerFunc(million))
 	t.Cleanup(api.Close)
-	many := httptest.NewServer(web.Loopback(web.Guard{}, web.Handler(web.Backend{Base: api.URL, Sources: func(context.Context) ([]web.Source, error) { return sources, nil }})))
-	t.Cleanup(many.Close)
+	printed, stop, err := serve("-A", "--server", api.URL, "--metrics-server", api.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	many, _, _ := strings.Cut(printed, "/?")
 	ctx := tabOf(t)
+	must(ctx, t, opening(printed)...)
 	for _, address := range []string{"/", "/?q=team-1&after=team-150/source-06000", "/source?ns=team-000&name=source-00000", "/source?ns=team-000&name=source-00000&tab=waiting&prefix=key"} {
 		best, rows := time.Hour, 0
 		for range 3 { // the machine may do something else at the same time
 			start := time.Now()
-			must(ctx, t, chromedp.Navigate(many.URL+address))
+			must(ctx, t, chromedp.Navigate(many+address))
 			rows = get(ctx, t, chromedp.Evaluate[int](`document.querySelectorAll(".rows tbody tr").length`))
 			best = min(best, time.Since(start))
 		}
@@ -381,9 +385,13 @@ func TestPage_ManyKeysAndSources(t *testing.T) {
 	}
 }
 
-// million is a schedule API whose sources have a million keys each.
+// million is an adapter with ten thousand sources, which have a million keys each.
 func million(w http.ResponseWriter, r *http.Request) {
 	switch {
+	case r.URL.Path == "/metrics":
+		for i := range 10_000 {
+			_, _ = fmt.Fprintf(w, "reschedule_source_suspended{kn_source_namespace=\"team-%03d\",kn_source_name=\"source-%05d\"} 0\n", i/40, i)
+		}
 	case strings.HasSuffix(r.URL.Path, "/schedules"):
 		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 		_, _ = fmt.Fprint(w, `{"items":[`)
@@ -391,7 +399,7 @@ func million(w http.ResponseWriter, r *http.Request) {
 			if i > 0 {
 				_, _ = fmt.Fprint(w, ",")
 			}
-			_, _ = fmt.Fprintf(w, `{"key":"key-%07d","revision":%d,"state":"due","dueAt":"%s","scheduledAt":"2026-01-01T00:00:00Z","tries":0}`, i, i, time.Now().Add(time.Duration(i)*time.Second).Format(time.RFC3339))
+			_, _ = fmt.Fprintf(w, `{"key":"key-%07d","revision":%d,"state":"due","dueAt":"%s","scheduledAt":"2026-01-01T00:00:00Z","tries":0}`, i, i+1, time.Now().Add(time.Duration(i)*time.Second).Format(time.RFC3339))
 		}
 		_, _ = fmt.Fprint(w, `],"continue":"more"}`)
 	case strings.Count(r.URL.Path, "/") == 2:
@@ -412,7 +420,6 @@ func pictures() []picture {
 	shop := at("key", "ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop")
 	return []picture{
 		{"page-sources", "light", at(""), 1180, 480},
-		{"page-members", "light", group.URL, 1180, 600},
 		{"page-source", "light", repos, 1180, 960},
 		{"page-source-dark", "dark", repos, 1180, 960},
 		{"page-key", "light", shop, 1180, 640},

@@ -3,25 +3,24 @@
 package page
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
-	web "github.com/reschedule-dev/reschedule/pkg/page"
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -31,13 +30,12 @@ const major = "156"
 // screenshots writes the pictures of the documentation; see make screenshots.
 var screenshots = flag.Bool("screenshots", false, "write the pictures of the documentation")
 
-// What all tests share: a browser, an adapter with sources in trouble, and their sink.
+// What all tests share: a browser, an adapter with sources in trouble, their sink, and the address of the page.
 var (
 	browser context.Context
 	adapter *harness.Adapter
 	sink    = harness.NewSink()
-	// group is the page of a replicated group, whose third member does not answer.
-	group *httptest.Server
+	page    string
 )
 
 func TestMain(m *testing.M) {
@@ -57,19 +55,53 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer sink.Close()
-	defer group.Close()
 	defer adapter.Kill() // first: the sink answers some deliveries only when the adapter is gone
+	printed, stopPage, err := serve("-A", "--server", adapter.URL, "--metrics-server", adapter.Admin)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "page:", err)
+		return 1
+	}
+	defer stopPage()
+	page, _, _ = strings.Cut(printed, "?")
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("force-device-scale-factor", "1"))...)
 	defer stop()
 	var end context.CancelFunc
 	browser, end = chromedp.NewContext(allocator)
 	defer end()
-	if err := chromedp.Do(browser); err != nil {
+	if err := chromedp.Do(browser, opening(printed)...); err != nil {
 		fmt.Fprintln(os.Stderr, "page: the browser does not start:", err)
 		return 1
 	}
+	if err := fill(); err != nil {
+		fmt.Fprintln(os.Stderr, "page:", err)
+		return 1
+	}
 	return m.Run()
+}
+
+// serve starts kn source reschedule ui, and returns the address that it prints, which opens the page once.
+func serve(args ...string) (printed string, stop func(), err error) {
+	ui := exec.Command(os.Getenv("CLI_BINARY"), append([]string{"ui"}, args...)...)
+	ui.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ui.Stderr = os.Stderr
+	out, err := ui.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := ui.Start(); err != nil {
+		return "", nil, err
+	}
+	stop = func() {
+		_ = ui.Process.Kill()
+		_ = ui.Wait() // it was killed
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if printed, found := strings.CutPrefix(strings.TrimSpace(line), "The page is on "); found {
+		return printed, stop, nil
+	}
+	stop()
+	return "", nil, fmt.Errorf("the page said %q: %w", line, err)
 }
 
 var chromium = func() string {
@@ -85,44 +117,23 @@ func setUp(dir string) error {
 	if err != nil || !regexp.MustCompile(` `+major+`\.`).Match(out) {
 		return fmt.Errorf("there is no chromium-headless-shell %s (found %q, %w): hack/chromium.sh installs it", major, out, err)
 	}
-	if os.Getenv("ADAPTER_BINARY") == "" {
-		binary := filepath.Join(dir, "adapter")
-		build := exec.Command("go", "-C", "../..", "build", "-trimpath", "-tags=grpcnotrace", "-o", binary, "./cmd/adapter")
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("building the adapter: %w", err)
+	for _, p := range []struct{ name, module, pkg string }{{"ADAPTER_BINARY", "../..", "./cmd/adapter"}, {"CLI_BINARY", "../../cli", "."}} {
+		if os.Getenv(p.name) != "" {
+			continue
 		}
-		if err := os.Setenv("ADAPTER_BINARY", binary); err != nil {
-			return err
+		binary := filepath.Join(dir, p.name)
+		build := exec.Command("go", "-C", p.module, "build", "-trimpath", "-tags=grpcnotrace", "-o", binary, p.pkg)
+		build.Stderr = os.Stderr
+		if err := errors.Join(build.Run(), os.Setenv(p.name, binary)); err != nil {
+			return fmt.Errorf("building %s: %w", p.pkg, err)
 		}
 	}
 	file := filepath.Join(dir, "sources.yaml")
 	if err := os.WriteFile(file, []byte(manifests()), 0o600); err != nil {
 		return err
 	}
-	adapter, err = harness.Launch(harness.Flags(file, filepath.Join(dir, "data"), "--ui")...)
-	if err != nil {
-		return err
-	}
-	group = httptest.NewServer(web.Loopback(web.Guard{}, web.Handler(web.Backend{Base: adapter.URL, Sources: sources, Members: members})))
-	return fill()
-}
-
-// sources are a few of the adapter's sources.
-func sources(context.Context) (found []web.Source, err error) {
-	for _, name := range []string{"backups", "builds", "certificates"} {
-		found = append(found, web.Source{Namespace: "ops", Name: name})
-	}
-	return found, nil
-}
-
-// members are a standby, the owner, and a member that does not answer.
-func members(context.Context) why.Groups {
-	return why.Groups{{
-		{Pod: "reschedule-adapter-0", Majority: true, Applied: 184_460, Behind: 40 * time.Millisecond},
-		{Pod: "reschedule-adapter-1", Majority: true, Owner: true, Applied: 184_467},
-		{Pod: "reschedule-adapter-2", Silence: errors.New("dial tcp 10.42.2.17:9090: connection refused")},
-	}}
+	adapter, err = harness.Launch(harness.Flags(file, filepath.Join(dir, "data"))...)
+	return err
 }
 
 // manifests are the sources: namespace, name, and the rest of the spec.
@@ -156,8 +167,8 @@ const evil = `<script>document.title="owned"</script><img src=x onerror="documen
 
 func fill() error {
 	for _, s := range [][2]string{{"ops", "git-repos"}, {"shop", "mail"}} { // events are remembered from the first look on
-		if reply, err := harness.Do(context.Background(), http.MethodGet, at("source", "ns", s[0], "name", s[1]), ""); err != nil || reply.Status != http.StatusOK {
-			return fmt.Errorf("the first look: %v %w", reply, err)
+		if err := chromedp.Do(browser, chromedp.Navigate(at("source", "ns", s[0], "name", s[1]))); err != nil {
+			return fmt.Errorf("the first look: %w", err)
 		}
 	}
 	sink.Answer("git-repos", "", func(w http.ResponseWriter, _ *http.Request, d *harness.Delivery) {

@@ -18,7 +18,7 @@ func TestWhy_WhatWasIsNotInTheFuture(t *testing.T) {
 	c.answers["GET /ops/web/schedules/k/history"] = fmt.Sprintf(`200 {"since":"2026-01-01T00:00:00Z","items":[{"at":%q,"result":"delivered","status":204}]}`,
 		begin.Add(15*time.Second).UTC().Format(time.RFC3339Nano))
 	var out strings.Builder
-	e := c.env(false, &out, io.Discard)
+	e := c.program(false, &out, io.Discard)
 	var looks atomic.Int64
 	e.now = func() time.Time { return begin.Add(time.Duration(looks.Add(1)) * 10 * time.Second) }
 	if code := e.run(t.Context(), []string{"why", "web", "k", "-n", "ops", "--kubeconfig", c.kubeconfig()}); code != 0 || !strings.Contains(out.String(), "s ago") || strings.Contains(out.String(), "(in ") {

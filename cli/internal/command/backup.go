@@ -17,24 +17,24 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // The back-up is made by a command in the adapter's pod: it holds the events of all
 // namespaces, and no address of the network serves it.
 const (
-	container = "adapter"
-	dataDir   = "/var/lib/reschedule"
-	program   = "/ko-app/adapter" // of a group it is another one
+	container   = "adapter"
+	dataDir     = "/var/lib/reschedule"
+	adapterPath = "/ko-app/adapter" // of a group it is another one
 	// endOfBackup is the last file of a whole back-up.
 	endOfBackup = "end-of-backup"
 )
 
 // backup is the command of that name.
-func (e *env) backup() *cobra.Command {
+func newBackup(p *program) *cobra.Command {
 	var file string
 	var group int
-	c := e.command("backup -f FILE", "Copy the schedules of all sources while the adapter runs", `
+	c := p.command("backup -f FILE", "Copy the schedules of all sources while the adapter runs", `
 $ backup -f reschedule.tar`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
 			switch file {
@@ -43,7 +43,7 @@ $ backup -f reschedule.tar`,
 			case "-": // a reader of a pipe would not learn that the copy was cut off
 				return usage("-f -: a back-up goes to a file, which is whole or not there")
 			}
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -51,11 +51,11 @@ $ backup -f reschedule.tar`,
 			if s.config == nil {
 				return usage("backup needs a cluster: without one, run adapter backup --data-dir DIR -f FILE where the adapter runs")
 			}
-			pods, program, err := s.backedUp(cmd.Context(), group)
+			pods, path, err := s.backedUp(cmd.Context(), group)
 			if err != nil {
 				return err
 			}
-			return s.backUp(cmd.Context(), file, program, pods)
+			return s.backUp(cmd.Context(), p.progressOf("copying, MiB:", 0), file, path, pods)
 		})
 	c.Long = `Copy the schedules of all sources, in one consistent state, while the adapter runs. The file
 is whole, or it is not there. "adapter restore" makes a data directory of it.
@@ -71,9 +71,9 @@ has a back-up of its own.`
 
 // backedUp are the pods that have the data that are copied, and the program in them.
 func (s *session) backedUp(ctx context.Context, group int) (pods []string, path string, err error) {
-	path, groups, members := program, 1, 1
+	path, groups, members := adapterPath, 1, 1
 	if a := s.adapterSet(ctx); a != nil && a.Wanted > 1 {
-		path, groups, members = program+"-replicated", a.Wanted/why.Members, why.Members
+		path, groups, members = adapterPath+"-replicated", a.Wanted/why.Members, why.Members
 	}
 	switch {
 	case groups > 1 && group < 0:
@@ -88,7 +88,7 @@ func (s *session) backedUp(ctx context.Context, group int) (pods []string, path 
 }
 
 // backUp writes a back-up beside the file, and gives it the file's name at the end.
-func (s *session) backUp(ctx context.Context, file, program string, pods []string) (err error) {
+func (s *session) backUp(ctx context.Context, p *progress, file, path string, pods []string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial") // only its owner reads it
 	if err != nil {
 		return usage("%w", err)
@@ -98,8 +98,7 @@ func (s *session) backUp(ctx context.Context, file, program string, pods []strin
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	p := s.progressOf("copying, MiB:", 0)
-	out, err := s.anyOf(ctx, pods, program, "backup", "--data-dir", dataDir, "-f", "-")
+	out, err := s.anyOf(ctx, pods, path, "backup", "--data-dir", dataDir, "-f", "-")
 	if err == nil {
 		_, err = io.Copy(&counting{f, p, 0}, out)
 		out.end()

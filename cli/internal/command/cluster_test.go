@@ -559,7 +559,8 @@ func TestInterrupt_EndsAWaitForInput(t *testing.T) {
 		defer cancel()
 		in, typed := io.Pipe()
 		var said strings.Builder
-		e := &env{in: in, out: io.Discard, err: &said, version: "dev", now: time.Now, asks: true, dial: c.direct}
+		e := c.program(false, io.Discard, &said)
+		e.in, e.asks = in, true
 		code := make(chan int, 1)
 		go func() { code <- e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())) }()
 		if _, err := typed.Write([]byte(" ")); err != nil { // it is read, so the command waits

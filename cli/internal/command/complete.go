@@ -43,11 +43,11 @@ func choices(c *cobra.Command, flag string, values ...string) {
 var policies = []string{"replace", "earliest", "latest", "keep", "fail"}
 
 // completeSources completes the names of sources.
-func (e *env) completeSources(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeSources(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
-	s, err := e.session()
-	if err != nil || s.config == nil {
+	s, err := p.session()
+	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	objects, _ := s.objects(ctx, false)
@@ -59,8 +59,8 @@ func (e *env) completeSources(cmd *cobra.Command, _ []string, _ string) ([]strin
 }
 
 // completeKeys completes NAME, and then keys with the prefix that was typed.
-func (e *env) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return e.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
+func (p *program) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return p.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
 		for k, err := range src.List(ctx, sdk.ListOptions{Prefix: typed, PageSize: completions}) {
 			if err != nil || !add(k.Key) {
 				return
@@ -70,8 +70,8 @@ func (e *env) completeKeys(cmd *cobra.Command, args []string, typed string) ([]s
 }
 
 // completeLetters completes NAME, and then keys with a dead letter.
-func (e *env) completeLetters(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return e.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
+func (p *program) completeLetters(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return p.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
 		for l, err := range src.DeadLetters(ctx, sdk.ListOptions{Prefix: typed, PageSize: completions}) {
 			if err != nil || !add(l.Key) {
 				return
@@ -89,14 +89,14 @@ func typeable(key string) bool {
 	}) < 0
 }
 
-func (e *env) completeWith(cmd *cobra.Command, args []string, typed string, list func(ctx context.Context, src *source, add func(string) bool)) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeWith(cmd *cobra.Command, args []string, typed string, list func(ctx context.Context, src *source, add func(string) bool)) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
-		return e.completeSources(cmd, args, typed)
+		return p.completeSources(cmd, args, typed)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
 	var keys []string
-	_ = e.opened(ctx, args[0], func(src *source) error { // without an answer there are no completions
+	_ = p.opened(ctx, args[0], func(src *source) error { // without an answer there are no completions
 		list(ctx, src, func(key string) bool {
 			if typeable(key) {
 				keys = append(keys, key)

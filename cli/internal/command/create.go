@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // fields are the flags that set a field of the spec, in kn's names.
@@ -159,13 +159,13 @@ func (s *session) fresh(name string) *unstructured.Unstructured {
 }
 
 // change is a command that writes a source.
-func (e *env) change(verb, short, done string, write func(ctx context.Context, s *session, c *cobra.Command, name string) error) *cobra.Command {
+func newChange(p *program, verb, short, done string, write func(ctx context.Context, s *session, c *cobra.Command, name string) error) *cobra.Command {
 	var wait bool
 	var patience time.Duration
-	c := e.command(verb+" NAME", short, `
+	c := p.command(verb+" NAME", short, `
 $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -183,7 +183,7 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 					return err
 				}
 			}
-			fmt.Fprintf(e.out, "Source %s %s in namespace %s.\n", args[0], done, s.namespace)
+			fmt.Fprintf(p.out, "Source %s %s in namespace %s.\n", args[0], done, s.namespace)
 			return nil
 		})
 	specFlags(c)
@@ -191,12 +191,12 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 	c.Flags().Bool("no-wait", false, "do not wait, which is the default")
 	c.Flags().DurationVar(&patience, "wait-timeout", 2*time.Minute, "how long to wait")
 	c.MarkFlagsMutuallyExclusive("wait", "no-wait")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 
-func (e *env) create() *cobra.Command {
-	return e.change("create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+func newCreate(p *program) *cobra.Command {
+	return newChange(p, "create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
 		if !c.Flags().Changed("sink") {
 			return usage("give --sink: where the source delivers to")
 		}
@@ -209,8 +209,8 @@ func (e *env) create() *cobra.Command {
 	})
 }
 
-func (e *env) update() *cobra.Command {
-	return e.change("update", "Change fields of a source; the others stay", "updated", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+func newUpdate(p *program) *cobra.Command {
+	return newChange(p, "update", "Change fields of a source; the others stay", "updated", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
 		return s.updateSpec(ctx, c, name)
 	})
 }
@@ -229,8 +229,8 @@ func (s *session) updateSpec(ctx context.Context, c *cobra.Command, name string)
 	return err
 }
 
-func (e *env) apply() *cobra.Command {
-	return e.change("apply", "Create a source, or change fields of it", "applied", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+func newApply(p *program) *cobra.Command {
+	return newChange(p, "apply", "Create a source, or change fields of it", "applied", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
 		err := s.updateSpec(ctx, c, name)
 		if !apierrors.IsNotFound(err) {
 			return err
@@ -277,12 +277,12 @@ func (s *session) awaitReady(ctx context.Context, name string, patience time.Dur
 }
 
 // delete is the command of that name.
-func (e *env) delete() *cobra.Command {
+func newDelete(p *program) *cobra.Command {
 	var yes bool
-	c := e.command("delete NAME...", "Delete sources, and their schedules for good", `
+	c := p.command("delete NAME...", "Delete sources, and their schedules for good", `
 $ delete git-repos`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -302,19 +302,19 @@ $ delete git-repos`,
 				}
 				keys += int(*o.Status.Pending)
 			}
-			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", why.Plural(len(objects), "source", "sources"), s.namespace, about, why.Plural(keys, "key", "keys")); err != nil {
+			if err := p.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", why.Plural(len(objects), "source", "sources"), s.namespace, about, why.Plural(keys, "key", "keys")); err != nil {
 				return err
 			}
 			uids := map[string]*object{}
 			for _, o := range objects {
 				uids[o.Name] = o
 			}
-			return e.each(ctx, args, &choice{keys: args}, "deleting", "deleted", func(name string) error {
+			return p.each(ctx, args, &choice{keys: args}, "deleting", "deleted", func(name string) error {
 				uid := uids[name].UID
 				return s.api.Resource(sourceResource).Namespace(s.namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 			})
 		})
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }

@@ -9,7 +9,8 @@
 // How it works: a session finds sources through the API server, requests one token for
 // all sources of a namespace, and calls the schedule API through a port-forward that stays
 // inside the process. With --server it calls an adapter without a cluster. Every command
-// is a file's worth of code on [sdk.Client]; why and doctor gather facts for package why.
+// is a file's worth of code on [sdk.Client]. What why, doctor and the page say of a source is
+// asked and explained by package why.
 //
-// It leaves to others: the calls (sdk), and the rules of why (pkg/why).
+// It leaves to others: the calls (sdk), and why a key is not delivered (why), and the page (page).
 package command

@@ -20,7 +20,7 @@ const pages = "testdata/docs"
 
 // The pages of docs/cli are what --help prints: one page for each command.
 func TestDocs_AreTheHelp(t *testing.T) {
-	e := &env{version: "dev"}
+	e := &program{connection: connection{version: "dev"}}
 	root := e.root()
 	root.InitDefaultHelpFlag()
 	want := map[string]string{}
@@ -93,7 +93,7 @@ func describeCommand(w *strings.Builder, c *cobra.Command) {
 
 // Every command has an example that begins with the name of the program, and a sentence.
 func TestCommands_HaveExamples(t *testing.T) {
-	e := &env{version: "dev", calledAsKubectl: true}
+	e := &program{calledAsKubectl: true}
 	var look func(c *cobra.Command)
 	look = func(c *cobra.Command) {
 		for _, sub := range commands(c) {

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // finding is a line of doctor.
@@ -25,18 +24,18 @@ type finding struct {
 }
 
 // doctor is the command of that name.
-func (e *env) doctor() *cobra.Command {
+func newDoctor(p *program) *cobra.Command {
 	var o *output
 	var all bool
 	var timeout time.Duration
-	c := e.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
+	c := p.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
 $ doctor
 $ doctor -A`,
 		nil, func(cmd *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -48,11 +47,11 @@ $ doctor -A`,
 			}); err != nil {
 				return err
 			}
-			return e.printFindings(o, findings)
+			return p.printFindings(o, findings)
 		})
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	timeoutFlag(c, &timeout)
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "json", "yaml", "name", "ndjson")
 	return c
 }
@@ -84,20 +83,6 @@ func (e *env) printFindings(o *output, findings []finding) error {
 
 // diagnose makes the checks.
 func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]finding, error) {
-	if s.config == nil {
-		if len(names) == 0 {
-			return nil, usage("doctor needs names with --server: an adapter does not list its sources")
-		}
-		var found []finding
-		for _, name := range names {
-			f, err := s.facts(ctx, name, "")
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, findingOf(f))
-		}
-		return found, nil
-	}
 	objects, err := s.chosen(ctx, names, all)
 	if apierrors.IsNotFound(err) && len(names) == 0 {
 		return []finding{{Subject: "installation", Detail: "The API server knows no RescheduleSources: install the release manifest."}}, nil
@@ -105,22 +90,15 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 	if err != nil {
 		return nil, err
 	}
-	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
-	found = append(found, s.rights(ctx, objects)...)
+	var found []finding
+	var adapter *why.Adapter
+	if s.config != nil {
+		adapter = s.adapterFacts(ctx)
+		found = append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
+		found = append(found, s.rights(ctx, objects)...)
+	}
 	sources := make([]finding, len(objects))
-	page.Each(len(objects), func(i int) {
-		o := objects[i]
-		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
-		if adapter == nil || adapter.Ready > 0 {
-			if src, err := s.connect(ctx, o, objects); err != nil {
-				f.Refusal = refusal(err)
-			} else {
-				_ = s.ask(ctx, &f, src) // interrupted: see below
-			}
-		}
-		sources[i] = findingOf(f)
-	})
+	concurrently(len(objects), func(i int) { sources[i] = findingOf(s.target(ctx, objects[i], objects, adapter).Ask(ctx, "")) })
 	return append(found, sources...), interrupted(ctx)
 }
 

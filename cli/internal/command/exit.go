@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -39,6 +40,9 @@ func (e *exitError) Error() string {
 }
 
 func (e *exitError) Unwrap() error { return e.err }
+
+// Is reports a missing right to package why.
+func (e *exitError) Is(target error) bool { return e.code == exitDenied && target == why.ErrDenied }
 
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}

@@ -31,22 +31,38 @@ import (
 
 // cluster is a fake API server, with a fake adapter behind its port-forward.
 type cluster struct {
-	t       *testing.T
-	api     *httptest.Server
-	adapter *httptest.Server
+	t      *testing.T
+	mu     sync.Mutex
+	refuse map[string]int // a status, by method and a part of the path
+	fakeAPI
+	fakeAdapter
+	forwards
+	hanging
+}
 
-	mu      sync.Mutex
+// fakeAPI is an API server.
+type fakeAPI struct {
+	api     *httptest.Server
 	objects map[string]map[string]any // by path
-	refuse  map[string]int            // a status, by method and a part of the path
 	calls   []string                  // method and path, with the body of a TokenRequest
 	tokens  [][]string                // the audiences of each token
-	answers map[string]string         // of the adapter, by method and path: a status and a body
-	once    map[string]string         // the same, and each is given once
 	reviews []string                  // what was asked about: namespace/resource/subresource/name
-	asked   []string                  // the adapter's calls
-	// hangs is a part of the path of calls that get no answer, of the API server or the adapter.
-	hangs    string
-	released chan struct{} // ends them
+	// commands are what a command in a pod does, by the pod's name. In others none can be run.
+	commands map[string]execution
+	// ending is a namespace that is being deleted: it gets no tokens.
+	ending string
+}
+
+// fakeAdapter is a schedule API, with metrics.
+type fakeAdapter struct {
+	adapter *httptest.Server
+	answers map[string]string // by method and path: a status and a body
+	once    map[string]string // the same, and each is given once
+	asked   []string          // the calls
+}
+
+// forwards are how port-forwards fail.
+type forwards struct {
 	// onlySPDY is an API server without port-forwards over WebSocket.
 	onlySPDY bool
 	// late is when port-forwards are accepted, nil = at once; mute ones answer no stream.
@@ -57,11 +73,13 @@ type cluster struct {
 	// them is refused, stream by stream, and the port-forward stays.
 	opened, replaced int
 	refuses          string
-	// commands are what a command in a pod does, by the pod's name. In others none can be run.
-	commands map[string]execution
-	// ending is a namespace that is being deleted: it gets no tokens.
-	ending string
-	// begun has an item for each call that hangs and for each port-forward, and gone has one once it is over.
+}
+
+// hanging are calls that get no answer, of the API server or the adapter.
+type hanging struct {
+	hangs    string        // a part of their path
+	released chan struct{} // ends them
+	// begun has an item for each of them and for each port-forward, and gone has one once it is over.
 	begun, gone chan struct{}
 }
 
@@ -76,7 +94,8 @@ const (
 
 // newCluster has one source, ops/web, which is Ready, and an adapter that runs.
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, objects: map[string]map[string]any{}, refuse: map[string]int{}, answers: map[string]string{}, once: map[string]string{}}
+	c := &cluster{t: t, refuse: map[string]int{}}
+	c.objects, c.answers, c.once = map[string]map[string]any{}, map[string]string{}, map[string]string{}
 	c.api = httptest.NewServer(http.HandlerFunc(c.serve))
 	c.adapter = httptest.NewServer(http.HandlerFunc(c.serveAdapter))
 	t.Cleanup(c.api.Close)
@@ -405,24 +424,24 @@ func (c *cluster) pipe(s httpstream.Stream, refused bool) {
 func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
 	c.t.Helper()
 	var stdout, stderr strings.Builder
-	e := c.env(forwarded, &stdout, &stderr)
+	e := c.program(forwarded, &stdout, &stderr)
 	code = e.run(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig()))
 	return code, stdout.String(), stderr.String()
 }
 
-// env is where commands run.
-func (c *cluster) env(forwarded bool, out, errs io.Writer) *env {
-	e := &env{in: strings.NewReader(""), out: out, err: errs, version: "dev", now: time.Now}
+// program is the command line in the cluster.
+func (c *cluster) program(forwarded bool, out, errs io.Writer) *program {
+	p := &program{env: env{in: strings.NewReader(""), out: out, err: errs, now: time.Now}, connection: connection{version: "dev"}}
 	if !forwarded {
-		e.dial = c.direct
+		p.dial = c.direct
 	}
-	return e
+	return p
 }
 
 // session is a session whose calls go through the port-forward.
 func (c *cluster) session() *session {
 	c.t.Helper()
-	e := c.env(true, io.Discard, io.Discard)
+	e := c.program(true, io.Discard, io.Discard)
 	if err := e.root().ParseFlags([]string{"--kubeconfig", c.kubeconfig()}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ version -o
 // without a cluster are flags of each command.
 func TestGrammar_EachFlagIsThere(t *testing.T) {
 	t.Parallel()
-	root := (&env{version: "dev"}).root()
+	root := (&program{connection: connection{version: "dev"}}).root()
 	root.InitDefaultCompletionCmd()
 	for line := range strings.Lines(strings.TrimSpace(grammar)) {
 		path, flags, _ := strings.Cut(strings.TrimSpace(line), " -")

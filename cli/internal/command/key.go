@@ -15,20 +15,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
+	"github.com/reschedule-dev/reschedule/pkg/duration"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // key is the group of commands about keys.
-func (e *env) key() *cobra.Command {
-	return e.group("key", "Keys of a source: list, describe, run, delete, set, watch", e.keyList(), e.keyDescribe(), e.keyRun(), e.keyDelete(), e.keySet(), e.keyWatch())
+func newKey(p *program) *cobra.Command {
+	return p.group("key", "Keys of a source: list, describe, run, delete, set, watch", newKeyList(p), newKeyDescribe(p), newKeyRun(p), newKeyDelete(p), newKeySet(p), newKeyWatch(p))
 }
 
 // opened runs a command with an open source.
-func (e *env) opened(ctx context.Context, name string, run func(*source) error) error {
-	s, err := e.session()
+func (p *program) opened(ctx context.Context, name string, run func(*source) error) error {
+	s, err := p.session()
 	if err != nil {
 		return err
 	}
@@ -40,16 +40,16 @@ func (e *env) opened(ctx context.Context, name string, run func(*source) error) 
 	return run(src)
 }
 
-// duration reads a duration as the schedule API does, 5m30s or PT5M30S, and whole days, 7d.
-func duration(flag, s string) (time.Duration, error) {
+// parseDuration reads a duration as the schedule API does, 5m30s or PT5M30S, and whole days, 7d.
+func parseDuration(flag, s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
 			s = fmt.Sprint("P", n, "D")
 		}
 	}
-	d, err := schedule.ParseDuration("--"+flag, s)
+	d, err := duration.Parse(s)
 	if err != nil {
-		return 0, usage("%w", err)
+		return 0, usage("--%s: %w", flag, err)
 	}
 	return d, nil
 }
@@ -70,12 +70,12 @@ func (e *env) showKey(l *lister, k *sdk.Schedule) error {
 		dash(k.Reason), e.relative(k.ScheduledAt), e.relative(k.ExpiresAt), dash(k.UID), k.Revision)
 }
 
-func (e *env) keyList() *cobra.Command {
+func newKeyList(p *program) *cobra.Command {
 	var o *output
 	var state, prefix, order, late string
 	var limit int
 	var all bool
-	c := e.command("list NAME", "List keys, by state, prefix and due time", `
+	c := p.command("list NAME", "List keys, by state, prefix and due time", `
 $ key list git-repos --overdue
 $ key list git-repos --state retrying
 $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
@@ -91,7 +91,7 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 					return usage("--overdue does not go with --state: it lists due keys")
 				}
 				var err error
-				if overdue, err = duration("overdue", late); err != nil {
+				if overdue, err = parseDuration("overdue", late); err != nil {
 					return err
 				}
 				o2.State, o2.Order = sdk.Due, sdk.ByDue
@@ -103,28 +103,28 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 			if !all {
 				o2.PageSize = min(limit, 1000)
 			}
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
-				l := o.list(e.out, "", keyColumns)
+			return p.opened(cmd.Context(), args[0], func(src *source) error {
+				l := o.list(p.out, "", keyColumns)
 				more := false
 				for k, err := range src.List(cmd.Context(), o2) {
 					if err != nil {
 						return errors.Join(err, l.end(io.Discard, ""))
 					}
-					if late != "" && k.DueAt.After(e.now().Add(-overdue)) {
+					if late != "" && k.DueAt.After(p.now().Add(-overdue)) {
 						break // they come by due time
 					}
 					if more = !all && l.count == limit; more {
 						break
 					}
-					if err := e.showKey(l, k); err != nil {
+					if err := p.showKey(l, k); err != nil {
 						return err
 					}
 				}
-				if err := l.end(e.err, "No keys found."); err != nil {
+				if err := l.end(p.err, "No keys found."); err != nil {
 					return err
 				}
 				if more {
-					fmt.Fprintf(e.err, "There are more than %d: --limit N or --all shows them.\n", limit)
+					fmt.Fprintf(p.err, "There are more than %d: --limit N or --all shows them.\n", limit)
 				}
 				return nil
 			})
@@ -139,40 +139,40 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 	choices(c, "order", "key", "due")
 	f.IntVar(&limit, "limit", 100, "keys at most")
 	f.BoolVar(&all, "all", false, "all keys")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
 }
 
-func (e *env) keyDescribe() *cobra.Command {
+func newKeyDescribe(p *program) *cobra.Command {
 	var o *output
 	var chosen *choice
 	var verbose bool
-	c := e.command("describe NAME {KEY... | --prefix P | --all}", "Show keys in full, and their last outcomes", `
+	c := p.command("describe NAME {KEY... | --prefix P | --all}", "Show keys in full, and their last outcomes", `
 $ key describe git-repos GitRepo/team-a/site`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
 			if err := chosen.from(args[1:]); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
-			return e.opened(ctx, args[0], func(src *source) error {
+			return p.opened(ctx, args[0], func(src *source) error {
 				all := src.List(ctx, sdk.ListOptions{Prefix: chosen.prefix, PageSize: 1000})
 				one := func(key string) (*sdk.Schedule, error) {
 					k, err := src.Get(ctx, key)
 					if errors.Is(err, sdk.ErrNotFound) {
-						err = fmt.Errorf("%w; %s why %s %q may say what became of it", err, e.name(), args[0], key)
+						err = fmt.Errorf("%w; %s why %s %q may say what became of it", err, p.name(), args[0], key)
 					}
 					return k, err
 				}
-				return eachDescribed(ctx, e, o, chosen, described[*sdk.Schedule]{all, one, func(k *sdk.Schedule) error {
-					e.describedKey(k, verbose)
-					return e.outcomes(ctx, src, k.Key)
+				return eachDescribed(ctx, &p.env, o, chosen, described[*sdk.Schedule]{all, one, func(k *sdk.Schedule) error {
+					p.describedKey(k, verbose)
+					return p.outcomes(ctx, src, k.Key)
 				}})
 			})
 		})
 	chosen = selectFlags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
@@ -251,11 +251,11 @@ func filled(pairs [][2]string) [][2]string {
 	return some
 }
 
-func (e *env) keySet() *cobra.Command {
+func newKeySet(p *program) *cobra.Command {
 	var o *output
 	var in, at, policy, data, kind, uid, reason, expires, interval string
 	var revision uint64
-	c := e.command("set NAME KEY", "Schedule a key", `
+	c := p.command("set NAME KEY", "Schedule a key", `
 $ key set git-repos GitRepo/team-a/site --in 5m
 $ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.json --if-match 184467
 # Nothing of what the key has but its event
@@ -267,7 +267,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 				return usage("give --in or --at, and one of them")
 			}
 			if changed("in") {
-				d, err := duration("in", in)
+				d, err := parseDuration("in", in)
 				if err != nil {
 					return err
 				}
@@ -283,13 +283,13 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 				}
 			}
 			if changed("max-interval") {
-				d, err := duration("max-interval", interval)
+				d, err := parseDuration("max-interval", interval)
 				if err != nil {
 					return err
 				}
 				r.MaxInterval = &d
 			}
-			event, err := e.event(data, kind)
+			event, err := p.event(data, kind)
 			if err != nil {
 				return err
 			}
@@ -300,7 +300,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 			if changed("if-match") {
 				conditions = append(conditions, sdk.IfRevision(revision))
 			}
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
+			return p.opened(cmd.Context(), args[0], func(src *source) error {
 				schedule := func() (*sdk.Schedule, error) { return src.Schedule(cmd.Context(), args[1], r, conditions...) }
 				if !changed("policy") {
 					schedule = func() (*sdk.Schedule, error) { return keep(cmd.Context(), src, args[1], r, changed, conditions) }
@@ -310,12 +310,12 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 					return err
 				}
 				if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(k.DueAt) {
-					fmt.Fprintf(e.err, "It expires %s, before it is due: --expires-at moves that.\n", e.relative(k.ExpiresAt))
+					fmt.Fprintf(p.err, "It expires %s, before it is due: --expires-at moves that.\n", p.relative(k.ExpiresAt))
 				}
 				if o.format != "" {
-					return o.printOne(e.out, k)
+					return o.printOne(p.out, k)
 				}
-				fmt.Fprintf(e.out, "Key %q %s: due %s, revision %d.\n", k.Key, k.Result, e.relative(k.DueAt), k.Revision)
+				fmt.Fprintf(p.out, "Key %q %s: due %s, revision %d.\n", k.Key, k.Result, p.relative(k.DueAt), k.Revision)
 				return nil
 			})
 		})
@@ -332,7 +332,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
 	c.Long = `Schedule a key. What no flag names stays as the key has it.`
 	choices(c, "policy", policies...)
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
@@ -409,17 +409,17 @@ func (e *env) event(data, kind string) (*sdk.Event, error) {
 	return v, nil
 }
 
-func (e *env) keyWatch() *cobra.Command {
+func newKeyWatch(p *program) *cobra.Command {
 	var o *output
 	var prefix string
-	c := e.command("watch NAME [KEY]", "Follow what happens to keys, until interrupted", `
+	c := p.command("watch NAME [KEY]", "Follow what happens to keys, until interrupted", `
 $ key watch git-repos
 $ key watch git-repos --prefix GitRepo/team-a/`,
 		cobra.RangeArgs(1, 2), func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 && prefix != "" {
 				return usage("give KEY or --prefix, not both")
 			}
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
+			return p.opened(cmd.Context(), args[0], func(src *source) error {
 				for v, err := range src.Follow(cmd.Context(), "") {
 					if err != nil {
 						return err
@@ -428,19 +428,19 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 						continue
 					}
 					if v.Missed {
-						fmt.Fprintln(e.err, "Some events are missing here: the connection was lost for too long.")
+						fmt.Fprintln(p.err, "Some events are missing here: the connection was lost for too long.")
 					}
 					if o.format == "ndjson" {
 						b, err := line(v)
 						if err != nil {
 							return err
 						}
-						if _, err := e.out.Write(o.shown(b)); err != nil {
+						if _, err := p.out.Write(o.shown(b)); err != nil {
 							return err
 						}
 						continue
 					}
-					if _, err := fmt.Fprintln(e.out, e.happened(v)); err != nil {
+					if _, err := fmt.Fprintln(p.out, p.happened(v)); err != nil {
 						return err
 					}
 				}
@@ -448,7 +448,7 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 			})
 		})
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	o = outputFlags(c, "ndjson")
 	return c
 }

@@ -125,7 +125,7 @@ func TestOutput_FullDevice(t *testing.T) {
 			c.answers["POST /ops/web/schedules/k/run"], c.answers["DELETE /ops/web/schedules"] = c.answers["GET /ops/web/schedules/k"], `200 {"deleted":1}`
 			c.answers["GET /ops/web/events"] = "200 id: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"2026-01-01T00:00:00Z\"}\n\n"
 			var errs strings.Builder
-			e := c.env(false, fullDevice{}, &errs)
+			e := c.program(false, fullDevice{}, &errs)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			if code := e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())); code != exitOther || ctx.Err() != nil || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "Error:") != 1 {
@@ -174,7 +174,7 @@ func TestComplete_ValuesOfFlags(t *testing.T) {
 		"update --backoff-policy": "linear exponential", "why -o": "json yaml",
 	} {
 		var out strings.Builder
-		if code := c.env(false, &out, io.Discard).run(t.Context(), append(append([]string{"__complete"}, strings.Fields(args)...), "")); code != 0 || !strings.HasPrefix(out.String(), strings.ReplaceAll(want, " ", "\n")+"\n:") {
+		if code := c.program(false, &out, io.Discard).run(t.Context(), append(append([]string{"__complete"}, strings.Fields(args)...), "")); code != 0 || !strings.HasPrefix(out.String(), strings.ReplaceAll(want, " ", "\n")+"\n:") {
 			t.Errorf("%s: %d, %q", args, code, out.String())
 		}
 	}
@@ -230,7 +230,7 @@ func TestFlags_RefusedBeforeAnyCall(t *testing.T) {
 func TestDuration_Days(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "0d": 0, "P7D": 7 * 24 * time.Hour, "12h": 12 * time.Hour, "1.5d": -1, "d": -1, "-1d": -1, "99999d": -1} {
-		if got, err := duration("x", text); err != nil && want >= 0 || err == nil && got != want {
+		if got, err := parseDuration("x", text); err != nil && want >= 0 || err == nil && got != want {
 			t.Errorf("%s is %s, %v", text, got, err)
 		}
 	}

@@ -11,21 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // list is the command of that name.
-func (e *env) list() *cobra.Command {
+func newList(p *program) *cobra.Command {
 	var o *output
 	var all bool
-	c := e.command("list", "List sources, by the status that the controller and the adapter wrote", `
+	c := p.command("list", "List sources, by the status that the controller and the adapter wrote", `
 $ list
 $ list -A -o name`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -40,13 +39,13 @@ $ list -A -o name`,
 			if all {
 				names = append(columns("Namespace"), names...)
 			}
-			l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
+			l := o.list(p.out, "reschedulesource.sources.reschedule.dev/", names)
 			for _, s := range objects {
-				if err := l.add(s.raw, s.Name, e.listed(s, all)...); err != nil {
+				if err := l.add(s.raw, s.Name, p.listed(s, all)...); err != nil {
 					return err
 				}
 			}
-			return l.end(e.err, "No sources found.")
+			return l.end(p.err, "No sources found.")
 		})
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the sources of all namespaces")
 	o = outputFlags(c, "wide", "json", "yaml", "name")
@@ -70,13 +69,13 @@ func (e *env) listed(s *object, all bool) []any {
 }
 
 // describe is the command of that name.
-func (e *env) describe() *cobra.Command {
+func newDescribe(p *program) *cobra.Command {
 	var o *output
 	var verbose bool
-	c := e.command("describe NAME", "Show one source: conditions, limits, counts", `
+	c := p.command("describe NAME", "Show one source: conditions, limits, counts", `
 $ describe git-repos`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -86,42 +85,38 @@ $ describe git-repos`,
 				if err != nil {
 					return err
 				}
-				return o.printOne(e.out, object.raw)
+				return o.printOne(p.out, object.raw)
 			}
-			src, counts, err := s.looked(cmd.Context(), args[0])
+			object, counts, err := s.looked(cmd.Context(), args[0])
 			if o.format != "" && err == nil {
-				return o.printOne(e.out, counts)
+				return o.printOne(p.out, counts)
 			}
-			if err == nil || src != nil && src.object != nil {
-				e.described(src, counts, err)
+			if err == nil || object != nil && object.raw != nil {
+				p.described(object, counts, err)
 			}
-			if verbose && src != nil && src.object != nil {
-				return errors.Join(err, e.describedWhole(src.object))
+			if verbose && object != nil && object.raw != nil {
+				return errors.Join(err, p.describedWhole(object))
 			}
 			return err
 		})
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the whole spec and status too")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
 
-// looked finds a source and its counts. With an error the source may have its object alone.
-func (s *session) looked(ctx context.Context, name string) (*source, *sdk.Counts, error) {
-	var src *source
-	var err error
-	if s.config == nil {
-		src, err = s.standalone(name)
-	} else if o, e := s.get(ctx, name); e != nil {
-		err = e
-	} else if src, err = s.connect(ctx, o, nil); err != nil {
-		src = &source{namespace: o.Namespace, name: o.Name, object: o}
-	}
+// looked finds a source and its counts. With an error there may be the object alone.
+func (s *session) looked(ctx context.Context, name string) (*object, *sdk.Counts, error) {
+	o, err := s.get(ctx, name)
 	if err != nil {
-		return src, nil, err
+		return nil, nil, err
+	}
+	src, err := s.connect(ctx, o, nil)
+	if err != nil {
+		return o, nil, err
 	}
 	counts, err := src.Counts(ctx)
-	return src, counts, err
+	return o, counts, err
 }
 
 // describedWhole prints what the object holds, as YAML.
@@ -140,12 +135,12 @@ func (e *env) describedWhole(o *object) error {
 	return nil
 }
 
-func (e *env) described(src *source, counts *sdk.Counts, failed error) {
-	pairs := [][2]string{{"Name", src.name}, {"Namespace", src.namespace}}
+func (e *env) described(o *object, counts *sdk.Counts, failed error) {
+	pairs := [][2]string{{"Name", o.Name}, {"Namespace", o.Namespace}}
 	add := func(name, format string, args ...any) {
 		pairs = append(pairs, [2]string{name, fmt.Sprintf(format, args...)})
 	}
-	if o := src.object; o != nil {
+	if o.raw != nil {
 		add("Age", "%s", why.Short(e.now().Sub(o.CreationTimestamp.Time).Round(time.Second)))
 		add("Sink", "%s", dash(o.Status.SinkURI))
 		if a := o.Status.Address; a != nil {
@@ -188,19 +183,16 @@ type topRow struct {
 	err error
 }
 
-// failedWith is the error of a source.
-func (t *topRow) failedWith(err error) { t.err, t.Error = err, words(err) }
-
 // top is the command of that name.
-func (e *env) top() *cobra.Command {
+func newTop(p *program) *cobra.Command {
 	var o *output
 	var all, watch bool
 	var every, timeout time.Duration
-	c := e.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
+	c := p.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
 $ top
 $ top -A --watch`,
 		nil, func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -226,13 +218,13 @@ $ top -A --watch`,
 				}); err != nil {
 					return err
 				}
-				if watch && e.colour {
-					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
+				if watch && p.colour {
+					fmt.Fprint(p.out, "\x1b[H\x1b[2J")
 				}
 				if len(groups) > 0 {
-					fmt.Fprintln(e.out, memberLine(groups))
+					fmt.Fprintln(p.out, memberLine(groups))
 				}
-				failed, err := e.printTop(o, lines, all)
+				failed, err := p.printTop(o, lines, all)
 				if err != nil || !watch {
 					if err == nil && failed > 0 {
 						code := exitSome
@@ -254,68 +246,30 @@ $ top -A --watch`,
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: time between two")
 	timeoutFlag(c, &timeout)
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
 }
 
 // counted asks each source for its counts, with one token for a namespace.
 func (s *session) counted(ctx context.Context, names []string, all bool) ([]topRow, error) {
-	if s.config == nil {
-		if len(names) == 0 {
-			return nil, usage("top needs names with --server: an adapter does not list its sources")
-		}
-		sources := make([]*source, len(names))
-		for i, name := range names {
-			var err error
-			if sources[i], err = s.standalone(name); err != nil {
-				return nil, err
-			}
-		}
-		lines := make([]topRow, len(names))
-		page.Each(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
-		return lines, interrupted(ctx)
-	}
 	objects, err := s.chosen(ctx, names, all)
 	if err != nil {
 		return nil, err
 	}
 	lines := make([]topRow, len(objects))
-	page.Each(len(objects), func(i int) {
+	concurrently(len(objects), func(i int) {
 		o := objects[i]
-		if src, err := s.connect(ctx, o, objects); err != nil {
-			lines[i] = topRow{Namespace: o.Namespace, Name: o.Name}
-			lines[i].failedWith(err)
-		} else {
-			lines[i] = src.count(ctx)
+		src, err := s.connect(ctx, o, objects)
+		if err == nil {
+			lines[i].Counts, err = src.Counts(ctx)
+		}
+		lines[i].Namespace, lines[i].Name = o.Namespace, o.Name
+		if err != nil {
+			lines[i].err, lines[i].Error = err, words(err)
 		}
 	})
 	return lines, interrupted(ctx)
-}
-
-// chosen are the objects with the names, or all.
-func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*object, error) {
-	if len(names) == 0 {
-		return s.objects(ctx, all)
-	}
-	var objects []*object
-	for _, name := range names {
-		o, err := s.get(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
-	}
-	return objects, nil
-}
-
-func (s *source) count(ctx context.Context) topRow {
-	line := topRow{Namespace: s.namespace, Name: s.name}
-	var err error
-	if line.Counts, err = s.Counts(ctx); err != nil {
-		line.failedWith(err)
-	}
-	return line
 }
 
 // printTop prints the lines, and returns how many sources did not answer.

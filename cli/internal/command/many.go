@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -214,9 +214,9 @@ func collected[T any](list iter.Seq2[*T, error], name func(*T) string) ([]string
 	return keys, nil
 }
 
-func (e *env) keyRun() *cobra.Command {
+func newKeyRun(p *program) *cobra.Command {
 	var k *choice
-	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, uid and failures in a row stay", `
+	c := p.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, uid and failures in a row stay", `
 $ key run git-repos GitRepo/team-a/site
 $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -224,7 +224,7 @@ $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 				return err
 			}
 			ctx := cmd.Context()
-			return e.opened(ctx, args[0], func(src *source) error {
+			return p.opened(ctx, args[0], func(src *source) error {
 				keys := k.keys
 				k.look = looker(k, func(key string) error { _, err := src.Get(ctx, key); return err })
 				if k.many() {
@@ -233,16 +233,16 @@ $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 						return err
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", why.Plural(len(keys), "key", "keys"), src, k.of()); err != nil {
+						if err := p.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", why.Plural(len(keys), "key", "keys"), src, k.of()); err != nil {
 							return err
 						}
 					}
 				}
-				return e.each(ctx, keys, k, "running", "is due now", func(key string) error { return e.runKey(ctx, src, key) })
+				return p.each(ctx, keys, k, "running", "is due now", func(key string) error { return p.runKey(ctx, src, key) })
 			})
 		})
 	k = chooseFlags(c)
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	return c
 }
 
@@ -258,9 +258,9 @@ func (e *env) runKey(ctx context.Context, src *source, key string) error {
 	return err
 }
 
-func (e *env) keyDelete() *cobra.Command {
+func newKeyDelete(p *program) *cobra.Command {
 	var k *choice
-	c := e.command("delete NAME {KEY... | --prefix P | --all}", "Cancel keys", `
+	c := p.command("delete NAME {KEY... | --prefix P | --all}", "Cancel keys", `
 $ key delete git-repos GitRepo/team-a/site
 $ key delete git-repos --prefix GitRepo/team-a/ --yes`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -268,12 +268,12 @@ $ key delete git-repos --prefix GitRepo/team-a/ --yes`,
 				return err
 			}
 			ctx := cmd.Context()
-			return e.opened(ctx, args[0], func(src *source) error {
+			return p.opened(ctx, args[0], func(src *source) error {
 				if k.many() {
-					return e.deleteMany(ctx, src, k)
+					return p.deleteMany(ctx, src, k)
 				}
 				k.look = looker(k, func(key string) error { _, err := src.Get(ctx, key); return err })
-				return e.each(ctx, k.keys, k, "cancelling", "cancelled", func(key string) error {
+				return p.each(ctx, k.keys, k, "cancelling", "cancelled", func(key string) error {
 					s, err := src.Get(ctx, key)
 					if err != nil {
 						return err
@@ -283,7 +283,7 @@ $ key delete git-repos --prefix GitRepo/team-a/ --yes`,
 			})
 		})
 	k = chooseFlags(c)
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	return c
 }
 
@@ -325,27 +325,27 @@ func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
 }
 
 // deadLetter is the group of commands about dead letters.
-func (e *env) deadLetter() *cobra.Command {
-	g := e.group("deadletter", "Dead letters that a source keeps: list, describe, redrive, delete",
-		e.letterList(), e.letterDescribe(),
-		e.letterChange("redrive", "Deliver dead letters again, as new occurrences with a new id and attempt 0", "Redrive", "redriven"),
-		e.letterChange("delete", "Discard dead letters", "Discard", "discarded"))
+func newDeadLetter(p *program) *cobra.Command {
+	g := p.group("deadletter", "Dead letters that a source keeps: list, describe, redrive, delete",
+		newLetterList(p), newLetterDescribe(p),
+		newLetterChange(p, "redrive", "Deliver dead letters again, as new occurrences with a new id and attempt 0", "Redrive", "redriven"),
+		newLetterChange(p, "delete", "Discard dead letters", "Discard", "discarded"))
 	g.Aliases = []string{"deadletters", "dl"}
 	return g
 }
 
-func (e *env) letterList() *cobra.Command {
+func newLetterList(p *program) *cobra.Command {
 	var o *output
 	var prefix, older string
-	c := e.command("list NAME", "List the dead letters of a source", `
+	c := p.command("list NAME", "List the dead letters of a source", `
 $ deadletter list git-repos`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			before, err := e.before(older)
+			before, err := p.before(older)
 			if err != nil {
 				return err
 			}
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
-				l := o.list(e.out, "", columns("Key", "Given up", "Attempts", "Status", "Error", "Due*", "Detail*"))
+			return p.opened(cmd.Context(), args[0], func(src *source) error {
+				l := o.list(p.out, "", columns("Key", "Given up", "Attempts", "Status", "Error", "Due*", "Detail*"))
 				for d, err := range src.DeadLetters(cmd.Context(), sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
 					if err != nil {
 						return err
@@ -353,16 +353,16 @@ $ deadletter list git-repos`,
 					if d.At.After(before) {
 						continue
 					}
-					if err := l.add(d, d.Key, d.Key, e.relative(d.At), d.Attempts, d.Status, dash(d.Error), e.relative(d.DueAt), dash(d.Detail)); err != nil {
+					if err := l.add(d, d.Key, d.Key, p.relative(d.At), d.Attempts, d.Status, dash(d.Error), p.relative(d.DueAt), dash(d.Detail)); err != nil {
 						return err
 					}
 				}
-				return l.end(e.err, "No dead letters found.")
+				return l.end(p.err, "No dead letters found.")
 			})
 		})
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
 	c.Flags().StringVar(&older, "older-than", "", olderThan)
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
 }
@@ -375,29 +375,29 @@ func (e *env) before(older string) (time.Time, error) {
 	if older == "" {
 		return e.now(), nil
 	}
-	d, err := duration("older-than", older)
+	d, err := parseDuration("older-than", older)
 	return e.now().Add(-d), err
 }
 
-func (e *env) letterDescribe() *cobra.Command {
+func newLetterDescribe(p *program) *cobra.Command {
 	var o *output
 	var k *choice
 	var verbose bool
-	c := e.command("describe NAME {KEY... | --prefix P | --all}", "Show dead letters in full", `
+	c := p.command("describe NAME {KEY... | --prefix P | --all}", "Show dead letters in full", `
 $ deadletter describe git-repos GitRepo/team-a/site -v`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
 			if err := k.from(args[1:]); err != nil {
 				return err
 			}
 			ctx := cmd.Context()
-			return e.opened(ctx, args[0], func(src *source) error {
+			return p.opened(ctx, args[0], func(src *source) error {
 				all := src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000})
 				one := func(key string) (*sdk.DeadLetter, error) { return src.DeadLetter(ctx, key) }
-				return eachDescribed(ctx, e, o, k, described[*sdk.DeadLetter]{all, one, func(d *sdk.DeadLetter) error {
+				return eachDescribed(ctx, &p.env, o, k, described[*sdk.DeadLetter]{all, one, func(d *sdk.DeadLetter) error {
 					pairs := [][2]string{
 						{"Key", d.Key},
-						{"Given up", e.relative(d.At)},
-						{"Due", e.relative(d.DueAt)},
+						{"Given up", p.relative(d.At)},
+						{"Due", p.relative(d.DueAt)},
 						{"Attempts", fmt.Sprint(d.Attempts)},
 						{"Status", fmt.Sprint(d.Status)},
 						{"Error", d.Error},
@@ -406,24 +406,24 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 					if d.Event != nil {
 						pairs = append(pairs, eventPairs(d.Event, verbose)...)
 					}
-					section(e.out, filled(pairs)...)
+					section(p.out, filled(pairs)...)
 					return nil
 				}})
 			})
 		})
 	k = selectFlags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
-	c.ValidArgsFunction = e.completeLetters
+	c.ValidArgsFunction = p.completeLetters
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
 
 // letterChange is redrive or delete.
-func (e *env) letterChange(verb, short, ask, done string) *cobra.Command {
+func newLetterChange(p *program, verb, short, ask, done string) *cobra.Command {
 	var k *choice
 	var older string
 	var replace bool
-	c := e.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
+	c := p.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
 $ deadletter `+verb+` git-repos GitRepo/team-a/site
 $ deadletter `+verb+` git-repos --all --older-than 24h`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -433,12 +433,12 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 			if older != "" && !k.many() {
 				return usage("--older-than goes with --prefix or --all")
 			}
-			before, err := e.before(older)
+			before, err := p.before(older)
 			if err != nil {
 				return err
 			}
 			ctx := cmd.Context()
-			return e.opened(ctx, args[0], func(src *source) error {
+			return p.opened(ctx, args[0], func(src *source) error {
 				keys, seen := k.keys, map[string]time.Time{}
 				k.look = looker(k, func(key string) error { _, err := src.DeadLetter(ctx, key); return err })
 				if k.many() {
@@ -451,12 +451,12 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 						}
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, why.Plural(len(keys), "dead letter", "dead letters"), src); err != nil {
+						if err := p.confirm(k.yes, lookFirst, "%s %s of %s?", ask, why.Plural(len(keys), "dead letter", "dead letters"), src); err != nil {
 							return err
 						}
 					}
 				}
-				return e.each(ctx, keys, k, verb, done, func(key string) error {
+				return p.each(ctx, keys, k, verb, done, func(key string) error {
 					at, listed := seen[key]
 					if listed || verb == "delete" { // which is idempotent, and would not say that there is none
 						if d, err := src.DeadLetter(ctx, key); err != nil {
@@ -481,6 +481,6 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 	if verb == "redrive" {
 		c.Flags().BoolVar(&replace, "replace", false, "also while something newer waits or is in flight; its event is lost")
 	}
-	c.ValidArgsFunction = e.completeLetters
+	c.ValidArgsFunction = p.completeLetters
 	return c
 }

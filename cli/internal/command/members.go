@@ -2,14 +2,17 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/page"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // A member that does not answer must not hold up what is known of the others.
@@ -22,7 +25,7 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Groups {
 		return nil
 	}
 	all := make([]why.Member, a.Wanted)
-	page.Each(len(all), func(i int) {
+	concurrently(len(all), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
 		metrics, err := s.scrapePod(ctx, podName(i))
@@ -44,15 +47,19 @@ func (s *session) podsOfOtherGroups(ctx context.Context) (names []string) {
 // measures are the members of groups with their metrics, or the metrics of a single adapter.
 type measures struct {
 	groups why.Groups
-	single *why.Metrics // nil: not known
+	single *why.Metrics
+	err    error // of reading the single adapter's
 }
 
-// of are the metrics of the adapter that serves the source, nil if they are not known.
-func (m measures) of(namespace, name string) *why.Metrics {
-	if len(m.groups) > 0 {
-		return m.groups.Metrics(namespace, name)
+// of are the metrics of the adapter that serves the source.
+func (m measures) of(namespace, name string) (*why.Metrics, error) {
+	if len(m.groups) == 0 {
+		return m.single, m.err
 	}
-	return m.single
+	if metrics := m.groups.Metrics(namespace, name); metrics != nil {
+		return metrics, nil
+	}
+	return nil, errors.New("the metrics of the adapter could not be read")
 }
 
 // measured are the measures for a command that looks once: the session asks once.
@@ -62,16 +69,17 @@ func (s *session) measured(ctx context.Context, a *why.Adapter) measures {
 }
 
 // measure reads the metrics of the adapter. The metrics of a group come with its members.
-func (s *session) measure(ctx context.Context, groups why.Groups) measures {
-	var m *why.Metrics
-	switch {
-	case len(groups) > 0 || s.config == nil && s.metricsServer == "":
+func (s *session) measure(ctx context.Context, groups why.Groups) (m measures) {
+	switch m.groups = groups; {
+	case len(groups) > 0:
+	case s.config == nil && s.metricsServer == "":
+		m.err = errors.New("--metrics-server was not given")
 	case s.config == nil:
-		m, _ = page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
+		m.single, m.err = readMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
 	default:
-		m, _ = s.scrape(ctx, s.tunnel, adapterName)
+		m.single, m.err = s.scrape(ctx, s.tunnel, adapterName)
 	}
-	return measures{groups, m}
+	return m
 }
 
 // scrapePod reads the metrics of one adapter of a group, by a port-forward of its own.
@@ -83,12 +91,48 @@ func (s *session) scrapePod(ctx context.Context, pod string) (*why.Metrics, erro
 
 // scrape reads the metrics of the adapter at the end of a tunnel.
 func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*why.Metrics, error) {
-	client, err := s.http(through, "")
+	t, err := newTransport(through, "")
 	if err != nil {
 		return nil, err
 	}
-	defer client.CloseIdleConnections()
-	return page.ReadMetrics(ctx, client, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
+	defer t.CloseIdleConnections()
+	return readMetrics(ctx, &http.Client{Transport: t, Timeout: s.requestTimeout}, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
+}
+
+// maxMetrics bounds what is read of the metrics.
+const maxMetrics = 64 << 20
+
+// readMetrics reads the metrics of the adapter at the address of its admin listener.
+func readMetrics(ctx context.Context, client *http.Client, address string) (*why.Metrics, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET /metrics was answered %s", resp.Status)
+	}
+	return why.ReadMetrics(io.LimitReader(resp.Body, maxMetrics)), nil
+}
+
+// callsAtOnce is how many calls a command makes at one time.
+const callsAtOnce = 8
+
+// concurrently calls f for 0 to n-1, some at a time.
+func concurrently(n int, f func(i int)) {
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	for i := range n {
+		calls.Go(func() error {
+			f(i)
+			return nil
+		})
+	}
+	_ = calls.Wait() // there is none
 }
 
 // memberFindings are the lines of doctor about groups: each group, and each of its members.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
+	"github.com/reschedule-dev/reschedule/pkg/duration"
 )
 
 // The kinds that the command line reads and writes.
@@ -27,7 +27,7 @@ var (
 const adapterName = "reschedule-adapter"
 
 // object is the part of a RescheduleSource that the command line understands. All of it is
-// in raw.
+// in raw, which is nil without a cluster: then only the name is known.
 type object struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -77,6 +77,11 @@ func read(raw *unstructured.Unstructured) (*object, error) {
 	return o, json.Unmarshal(b, o)
 }
 
+// nameOnly is a source of which the name alone is known.
+func nameOnly(namespace, name string) *object {
+	return &object{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
 // audience is the audience of tokens for the source.
 func (o *object) audience() string {
 	return strings.ToLower("sources.reschedule.dev/reschedulesource/" + o.Namespace + "/" + o.Name)
@@ -91,8 +96,11 @@ func (o *object) condition(name string) metav1Condition {
 	return metav1Condition{Type: name, Status: "Unknown"}
 }
 
-// facts are what why wants to know of the object.
+// facts are what why wants to know of the object, nil if only the name is known.
 func (o *object) facts() *why.Source {
+	if o.raw == nil {
+		return nil
+	}
 	s := &why.Source{
 		Suspended: o.Spec.Suspend, Deleting: o.DeletionTimestamp != nil, SinkURI: o.Status.SinkURI, Timeout: 10 * time.Minute,
 		MaxInFlight: 100, When: o.Spec.Ingest.When,
@@ -103,7 +111,7 @@ func (o *object) facts() *why.Source {
 	if len(s.Conditions) == 0 {
 		s.Conditions = []why.Condition{{Type: "Ready", Status: "Unknown", Reason: "NotReconciled", Message: "the controller has not seen the source yet"}}
 	}
-	if d, err := schedule.ParseDuration("timeout", o.Spec.Delivery.Timeout); err == nil {
+	if d, err := duration.Parse(o.Spec.Delivery.Timeout); err == nil {
 		s.Timeout = d
 	}
 	limits := &o.Spec.Limits

@@ -19,8 +19,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/pkg/printable"
-	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // output is how a command prints.

@@ -120,7 +120,7 @@ func TestLister_Formats(t *testing.T) {
 // Colours are for terminals.
 func TestPaint_OnATerminalOnly(t *testing.T) {
 	t.Parallel()
-	if got := (&env{}).paint(red, "x"); got != "x" {
+	if got := (&program{}).paint(red, "x"); got != "x" {
 		t.Errorf("painted %q", got)
 	}
 	if got := (&env{colour: true}).paint(red, "x"); got != "\x1b[31mx\x1b[0m" {
@@ -167,7 +167,7 @@ func TestOutput_DataHasTheKeyItself(t *testing.T) {
 		list := func(format string) string {
 			t.Helper()
 			var out strings.Builder
-			e := c.env(false, &out, io.Discard)
+			e := c.program(false, &out, io.Discard)
 			e.screen = screen
 			if code := e.run(t.Context(), []string{"key", "list", "web", "-o", format, "--kubeconfig", c.kubeconfig()}); code != 0 {
 				t.Fatalf("%s: %d", format, code)
@@ -214,7 +214,7 @@ func TestTable_OneLongKey(t *testing.T) {
 		c := newCluster(t)
 		c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"` + long + `","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","lastFailure":{"at":"2026-01-01T00:00:00Z","status":0,"error":"` + long + `"}}],"continue":""}`
 		var out strings.Builder
-		e := c.env(false, &out, io.Discard)
+		e := c.program(false, &out, io.Discard)
 		e.screen = p.screen
 		if code := e.run(t.Context(), []string{"key", "list", "web", "-o", p.format, "--kubeconfig", c.kubeconfig()}); code != 0 {
 			t.Fatal(code)

@@ -209,7 +209,7 @@ func TestOutput_IsInTheSchemas(t *testing.T) {
 			}
 		}
 	}
-	look("", (&env{version: "dev"}).root())
+	look("", (&program{connection: connection{version: "dev"}}).root())
 }
 
 // What follows has no end: its first line is in the schema.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -37,7 +39,8 @@ const maxAudiences = 100
 
 // session is a connection to a cluster, or to an adapter without one.
 type session struct {
-	*env
+	*connection
+	now       func() time.Time
 	namespace string
 
 	config *rest.Config // nil without a cluster
@@ -47,34 +50,36 @@ type session struct {
 	issuing sync.Mutex
 	tokens  map[string]grant // by audience
 
+	opening    sync.Mutex
+	transports map[string]*http.Transport // by certificates
+
 	asked sync.Once
 	known measures // after measured
 }
 
 // source is one source, and how to call it.
 type source struct {
-	namespace, name string
-	object          *object // nil without a cluster
+	*object
 	*sdk.Client
 }
 
-func (s *source) String() string { return s.namespace + "/" + s.name }
+func (s *source) String() string { return s.Namespace + "/" + s.Name }
 
 // session connects. It makes no call yet.
-func (e *env) session() (*session, error) {
-	if e.requestTimeout <= 0 {
-		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", e.requestTimeout)
+func (p *program) session() (*session, error) {
+	if p.requestTimeout <= 0 {
+		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", p.requestTimeout)
 	}
-	s := &session{env: e, tokens: map[string]grant{}}
-	loader := e.flags.ToRawKubeConfigLoader()
-	if e.server != "" {
-		s.namespace = *e.flags.Namespace
+	s := &session{connection: &p.connection, now: p.now, tokens: map[string]grant{}, transports: map[string]*http.Transport{}}
+	loader := p.kube.ToRawKubeConfigLoader()
+	if p.server != "" {
+		s.namespace = *p.kube.Namespace
 		if s.namespace == "" {
 			s.namespace = "default"
 		}
 		return s, nil
 	}
-	if e.tokenFile != "" || e.metricsServer != "" {
+	if p.tokenFile != "" || p.metricsServer != "" {
 		return nil, usage("--token-file and --metrics-server are for --server: in a cluster the token is requested from the API server")
 	}
 	// client-go would take an API server on localhost.
@@ -93,8 +98,8 @@ func (e *env) session() (*session, error) {
 	}
 	// No limit of calls a second: few are made at one time, and one that has to wait fails
 	// with words about the limiter when it would miss its time.
-	s.config.Timeout, s.config.QPS = e.requestTimeout, -1
-	s.config.UserAgent = "kn-source-reschedule/" + e.version
+	s.config.Timeout, s.config.QPS = p.requestTimeout, -1
+	s.config.UserAgent = "kn-source-reschedule/" + p.version
 	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
@@ -108,7 +113,7 @@ func (s *session) forward(pods ...string) *tunnel {
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
 	t := newTunnel(endless, s.systemNamespace, pods...)
-	t.direct = s.env.dial
+	t.direct = s.dial
 	return t
 }
 
@@ -126,8 +131,11 @@ func (s *session) cluster(what string) error {
 	return nil
 }
 
-// get reads a source object.
+// get reads a source object. Without a cluster its name is all that is known.
 func (s *session) get(ctx context.Context, name string) (*object, error) {
+	if s.config == nil {
+		return s.named(name)
+	}
 	raw, err := s.api.Resource(sourceResource).Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -135,8 +143,12 @@ func (s *session) get(ctx context.Context, name string) (*object, error) {
 	return read(raw)
 }
 
-// objects lists the source objects of a namespace, or of all.
+// objects lists the source objects of a namespace, or of all. Without a cluster these are the
+// sources that the metrics of the adapter are about.
 func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
+	if s.config == nil {
+		return s.listed(ctx, all)
+	}
 	namespace := s.namespace
 	if all {
 		namespace = metav1.NamespaceAll
@@ -160,11 +172,24 @@ func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
 	}
 }
 
+// chosen are the objects with the names, or all.
+func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*object, error) {
+	if len(names) == 0 {
+		return s.objects(ctx, all)
+	}
+	var objects []*object
+	for _, name := range names {
+		o, err := s.get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
 // open finds a source and connects to it.
 func (s *session) open(ctx context.Context, name string) (*source, error) {
-	if s.config == nil {
-		return s.standalone(name)
-	}
 	o, err := s.get(ctx, name)
 	if err != nil {
 		return nil, err
@@ -172,33 +197,69 @@ func (s *session) open(ctx context.Context, name string) (*source, error) {
 	return s.connect(ctx, o, nil)
 }
 
-// address is --server, and the namespace and the name in it if it is the address of a source.
-func (s *session) address() (u *url.URL, namespace, name string, err error) {
-	if u, err = url.Parse(s.server); err != nil {
-		return nil, "", "", usage("--server: %w", err)
+// address is --server without a path, and the source in the path if there is one.
+func (s *session) address() (base *url.URL, at *object, err error) {
+	u, err := url.Parse(s.server)
+	if err != nil {
+		return nil, nil, usage("--server: %w", err)
 	}
+	base = &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host}
 	switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
 	case len(parts) == 1 && parts[0] == "":
-		return u, "", "", nil
+		return base, nil, nil
 	case len(parts) == 2:
-		return u, parts[0], parts[1], nil
+		return base, nameOnly(parts[0], parts[1]), nil
 	}
-	return nil, "", "", usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
+	return nil, nil, usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
 }
 
-// standalone is a source of an adapter without a cluster.
-func (s *session) standalone(name string) (*source, error) {
-	u, namespace, at, err := s.address()
+// named is a source of an adapter without a cluster.
+func (s *session) named(name string) (*object, error) {
+	_, at, err := s.address()
 	switch {
 	case err != nil:
 		return nil, err
-	case at == "":
-		namespace = s.namespace
-		u = u.JoinPath(namespace, name)
-	case at != name:
-		return nil, usage("--server is the address of source %s, but the command names %s", at, name)
+	case at == nil:
+		return nameOnly(s.namespace, name), nil
+	case at.Name != name:
+		return nil, usage("--server is the address of source %s, but the command names %s", at.Name, name)
 	}
-	options := []sdk.Option{sdk.WithRetryBudget(2 * time.Second), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
+	return at, nil
+}
+
+// listed are the sources of an adapter without a cluster, as far as they are known.
+func (s *session) listed(ctx context.Context, all bool) (found []*object, err error) {
+	_, at, err := s.address()
+	switch {
+	case err != nil:
+		return nil, err
+	case at != nil && !all:
+		return []*object{at}, nil
+	case s.metricsServer == "":
+		return nil, usage("name the sources, or give --metrics-server: the schedule API of an adapter without a cluster has no list of them")
+	}
+	m, err := readMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
+	if err != nil {
+		return nil, unavailable("--metrics-server: %w", err)
+	}
+	for namespace, name := range m.Sources() {
+		if all || namespace == s.namespace {
+			found = append(found, nameOnly(namespace, name))
+		}
+	}
+	slices.SortFunc(found, func(a, b *object) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return found, nil
+}
+
+// standalone is the client of a source without a cluster.
+func (s *session) standalone(o *object) (*sdk.Client, error) {
+	base, _, err := s.address()
+	if err != nil {
+		return nil, err
+	}
+	options := []sdk.Option{sdk.WithRetryBudget(retryBudget), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
 	if s.tokenFile != "" {
 		b, err := os.ReadFile(s.tokenFile)
 		if err != nil {
@@ -209,16 +270,23 @@ func (s *session) standalone(name string) (*source, error) {
 		}
 		options = append(options, sdk.WithTokenFile(s.tokenFile))
 	}
-	c, err := sdk.New(u.String(), options...)
+	c, err := sdk.New(base.JoinPath(o.Namespace, o.Name).String(), options...)
 	if err != nil {
 		return nil, usage("--server: %w", err)
 	}
-	return &source{namespace: namespace, name: name, Client: c}, nil
+	return c, nil
 }
+
+// retryBudget is how long a call is repeated: a user waits for it.
+const retryBudget = 2 * time.Second
 
 // connect makes the client of a source. The others are sources that will be called too:
 // their token is the same one.
 func (s *session) connect(ctx context.Context, o *object, others []*object) (*source, error) {
+	if s.config == nil {
+		c, err := s.standalone(o)
+		return &source{o, c}, err
+	}
 	if _, err := s.tokenFor(ctx, o, others, ""); err != nil {
 		return nil, err
 	}
@@ -226,18 +294,32 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 	if a := o.Status.Address; a != nil && a.URL != "" {
 		address, certificates = a.URL, a.CACerts
 	}
-	client, err := s.http(s.tunnel, certificates)
+	through, err := s.transport(certificates)
 	if err != nil {
 		return nil, err
 	}
-	client.Transport = &authorized{s, o, others, client.Transport}
-	c, err := sdk.New(address, sdk.WithRetryBudget(2*time.Second), sdk.WithHTTPClient(client))
-	return &source{namespace: o.Namespace, name: o.Name, object: o, Client: c}, err
+	client := &http.Client{Transport: &authorized{s, o, others, through}, Timeout: s.requestTimeout}
+	c, err := sdk.New(address, sdk.WithRetryBudget(retryBudget), sdk.WithHTTPClient(client))
+	return &source{o, c}, err
 }
 
-// http is a client whose connections go through the tunnel, whatever the host: TLS
+// transport is the one through the tunnel of the session, for servers with these certificates.
+func (s *session) transport(certificates string) (http.RoundTripper, error) {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if s.transports[certificates] == nil {
+		t, err := newTransport(s.tunnel, certificates)
+		if err != nil {
+			return nil, err
+		}
+		s.transports[certificates] = t
+	}
+	return s.transports[certificates], nil
+}
+
+// newTransport is a transport whose connections go through a tunnel, whatever the host: TLS
 // compares the certificate with the host of the address.
-func (s *session) http(through *tunnel, certificates string) (*http.Client, error) {
+func newTransport(through *tunnel, certificates string) (*http.Transport, error) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			port := httpPort
@@ -258,7 +340,7 @@ func (s *session) http(through *tunnel, certificates string) (*http.Client, erro
 		}
 		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: t, Timeout: s.requestTimeout}, nil
+	return t, nil
 }
 
 // authorized adds a token to the calls of a source, and renews it in time: a command can
@@ -336,23 +418,20 @@ func (s *session) tokenFor(ctx context.Context, o *object, others []*object, ref
 
 // account is the service account whose tokens call the schedule API of sources of a
 // namespace.
-func (e *env) account(namespace string) (in, name string) {
-	if of, name, ok := strings.Cut(e.serviceAccount, "/"); ok {
+func (c *connection) account(namespace string) (in, name string) {
+	if of, name, ok := strings.Cut(c.serviceAccount, "/"); ok {
 		return of, name
 	}
-	return namespace, e.serviceAccount
+	return namespace, c.serviceAccount
 }
 
 // tokenCure says how users who may not request tokens in a namespace get them.
-func (e *env) tokenCure(namespace string) string {
-	if namespace == e.systemNamespace {
+func (c *connection) tokenCure(namespace string) string {
+	if namespace == c.systemNamespace {
 		return "an administrator binds the Role reschedule-viewer-token of config/cli"
 	}
-	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + e.systemNamespace + "/reschedule-viewer"
+	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + c.systemNamespace + "/reschedule-viewer"
 }
-
-// errNoToken is a TokenRequest that was not granted.
-var errNoToken = errors.New("requesting a token")
 
 // requestToken is a TokenRequest.
 func (s *session) requestToken(ctx context.Context, namespace string, audiences []string, lifetime time.Duration) (string, error) {
@@ -370,11 +449,11 @@ func (s *session) requestToken(ctx context.Context, namespace string, audiences 
 		if codeOf(err) == exitDenied && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return "", denied("you may not request a token of service account %s/%s: %s: %w", namespace, account, s.tokenCure(namespace), err)
 		}
-		return "", fmt.Errorf("%w of service account %s/%s: %w", errNoToken, namespace, account, err)
+		return "", fmt.Errorf("%w of service account %s/%s: %w", why.ErrNoToken, namespace, account, err)
 	}
 	token, _, _ := unstructured.NestedString(answer.Object, "status", "token")
 	if token == "" {
-		return "", fmt.Errorf("%w of service account %s/%s: the API server answered without one", errNoToken, namespace, account)
+		return "", fmt.Errorf("%w of service account %s/%s: the API server answered without one", why.ErrNoToken, namespace, account)
 	}
 	return token, nil
 }

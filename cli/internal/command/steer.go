@@ -10,23 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // suspend is the command suspend, or resume.
-func (e *env) suspend(on bool) *cobra.Command {
+func newSuspend(p *program, on bool) *cobra.Command {
 	verb, short, done := "suspend", "Stop deliveries; schedules are still accepted", "suspended"
 	if !on {
 		verb, short, done = "resume", "Deliver again", "resumed"
 	}
 	var all, yes bool
-	c := e.command(verb+" {NAME... | --all}", short, `
+	c := p.command(verb+" {NAME... | --all}", short, `
 $ `+verb+` git-repos`,
 		nil, func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
 				return usage("give NAME or --all, and one of them")
 			}
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -42,16 +42,16 @@ $ `+verb+` git-repos`,
 				for _, o := range objects {
 					names = append(names, o.Name)
 				}
-				if err := e.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], why.Plural(len(names), "source", "sources"), s.namespace); err != nil {
+				if err := p.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], why.Plural(len(names), "source", "sources"), s.namespace); err != nil {
 					return err
 				}
 			}
 			k := &choice{keys: names}
-			return e.each(cmd.Context(), names, k, verb, done, func(name string) error { return s.setSuspend(cmd.Context(), name, on) })
+			return p.each(cmd.Context(), names, k, verb, done, func(name string) error { return s.setSuspend(cmd.Context(), name, on) })
 		})
 	c.Flags().BoolVar(&all, "all", false, "all sources of the namespace")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 
@@ -62,12 +62,12 @@ func (s *session) setSuspend(ctx context.Context, name string, on bool) error {
 }
 
 // drain is the command of that name.
-func (e *env) drain() *cobra.Command {
+func newDrain(p *program) *cobra.Command {
 	var patience time.Duration
-	c := e.command("drain NAME", "Suspend a source and wait until no delivery is in flight", `
+	c := p.command("drain NAME", "Suspend a source and wait until no delivery is in flight", `
 $ drain git-repos --timeout 10m`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ $ drain git-repos --timeout 10m`,
 			}
 			src, err := s.open(ctx, args[0])
 			if err == nil {
-				err = e.awaitIdle(ctx, src)
+				err = p.awaitIdle(ctx, src)
 			}
 			if err != nil {
 				err = fmt.Errorf("%w; source %s stays suspended", err, args[0])
@@ -93,7 +93,7 @@ $ drain git-repos --timeout 10m`,
 			return err
 		})
 	c.Flags().DurationVar(&patience, "timeout", 10*time.Minute, "how long to wait; the source stays suspended")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 
@@ -125,17 +125,17 @@ func (e *env) awaitIdle(ctx context.Context, src *source) error {
 		}
 	}
 	p.end()
-	fmt.Fprintf(e.out, "%s is suspended, and nothing is in flight\n", src.name)
+	fmt.Fprintf(e.out, "%s is suspended, and nothing is in flight\n", src.Name)
 	return nil
 }
 
 // token is the command of that name.
-func (e *env) token() *cobra.Command {
+func newToken(p *program) *cobra.Command {
 	var lifetime time.Duration
-	c := e.command("token NAME", "Print a token for the schedule API of a source", `
+	c := p.command("token NAME", "Print a token for the schedule API of a source", `
 $ token git-repos --lifetime 1h`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -153,22 +153,22 @@ $ token git-repos --lifetime 1h`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(e.out, token)
+			fmt.Fprintln(p.out, token)
 			return nil
 		})
 	c.Flags().DurationVar(&lifetime, "lifetime", 10*time.Minute, "how long the token is valid")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 
 // versionCommand is the command version.
-func (e *env) versionCommand() *cobra.Command {
+func newVersion(p *program) *cobra.Command {
 	var o *output
-	c := e.command("version", "Print the version", "", cobra.NoArgs, func(*cobra.Command, []string) error {
+	c := p.command("version", "Print the version", "", cobra.NoArgs, func(*cobra.Command, []string) error {
 		if o.format != "" {
-			return o.printOne(e.out, map[string]string{"version": e.version, "api": sourceKind.GroupVersion().String()})
+			return o.printOne(p.out, map[string]string{"version": p.version, "api": sourceKind.GroupVersion().String()})
 		}
-		fmt.Fprintf(e.out, "Version:  %s\nAPI:      %s\n", e.version, sourceKind.GroupVersion())
+		fmt.Fprintf(p.out, "Version:  %s\nAPI:      %s\n", p.version, sourceKind.GroupVersion())
 		return nil
 	})
 	o = outputFlags(c, "json", "yaml")

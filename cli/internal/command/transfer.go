@@ -30,18 +30,18 @@ const (
 )
 
 // export is the command of that name.
-func (e *env) export() *cobra.Command {
+func newExport(p *program) *cobra.Command {
 	var prefix string
-	c := e.command("export NAME", "Write keys as NDJSON, one a line", `
+	c := p.command("export NAME", "Write keys as NDJSON, one a line", `
 $ export git-repos > keys.ndjson`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
-			return e.opened(cmd.Context(), args[0], func(src *source) error { return e.exportKeys(cmd.Context(), src, prefix) })
+			return p.opened(cmd.Context(), args[0], func(src *source) error { return p.exportKeys(cmd.Context(), src, prefix) })
 		})
 	c.Long = `Write keys as NDJSON, one a line, as the schedule API shows them. The list is not a
 snapshot: a key that is scheduled or done meanwhile may be in it or not. Suspend the source
 first if that matters. Events have data_base64 where a line of JSON would change their data.`
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 
@@ -101,10 +101,10 @@ type importer struct {
 }
 
 // importKeys is the command import.
-func (e *env) importKeys() *cobra.Command {
+func newImport(p *program) *cobra.Command {
 	var file, policy, spread string
 	var resume, dryRun bool
-	c := e.command("import NAME -f FILE", "Schedule the keys of an export", `
+	c := p.command("import NAME -f FILE", "Schedule the keys of an export", `
 $ import git-repos -f keys.ndjson --spread 1h
 $ import git-repos -f keys.ndjson --resume`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -114,14 +114,14 @@ $ import git-repos -f keys.ndjson --resume`,
 			if file == "-" && resume {
 				return usage("--resume needs a file: the standard input cannot be read again")
 			}
-			i := &importer{env: e, policy: sdk.Policy(policy), now: e.now(), dryRun: dryRun}
+			i := &importer{env: &p.env, policy: sdk.Policy(policy), now: p.now(), dryRun: dryRun}
 			if spread != "" {
 				var err error
-				if i.spread, err = duration("spread", spread); err != nil {
+				if i.spread, err = parseDuration("spread", spread); err != nil {
 					return err
 				}
 			}
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
+			return p.opened(cmd.Context(), args[0], func(src *source) error {
 				i.src = src
 				return i.run(cmd.Context(), file, resume)
 			})
@@ -141,7 +141,7 @@ a duration. An import that stops leaves FILE.resume, from which --resume goes on
 	f.StringVar(&spread, "spread", "", "time over which keys that are due in the past are spread")
 	f.BoolVar(&resume, "resume", false, "go on where an import of FILE stopped")
 	f.BoolVar(&dryRun, "dry-run", false, "read the file, and change nothing")
-	c.ValidArgsFunction = e.completeSources
+	c.ValidArgsFunction = p.completeSources
 	return c
 }
 

@@ -21,7 +21,7 @@ func (c *cluster) page(forwarded bool, args ...string) (address string, end func
 	t.Cleanup(cancel)
 	r, w := io.Pipe()
 	var stderr strings.Builder
-	e := c.env(forwarded, w, &stderr)
+	e := c.program(forwarded, w, &stderr)
 	if !slices.Contains(args, "--server") {
 		args = append(args, "--kubeconfig", c.kubeconfig())
 	}
@@ -207,7 +207,7 @@ func TestUI_WithoutACluster(t *testing.T) {
 	if !slices.Contains(c.asked, "GET /ops/web Bearer mine") {
 		t.Errorf("the adapter had %q", c.asked)
 	}
-	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "adapter --ui") {
+	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "--metrics-server") {
 		t.Errorf("without a name: status %d: %s", code, errs)
 	}
 }
@@ -228,6 +228,29 @@ func TestUI_SuspendedWithoutACluster(t *testing.T) {
 		t.Errorf("the source: %s", view)
 	}
 	end()
+}
+
+// The metrics of an adapter without a cluster have its sources: the page, top and doctor need no names.
+func TestUI_SourcesOfTheMetrics(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /shop/mail"] = c.answers["GET /ops/web"]
+	c.answers["GET /metrics"] = "200 reschedule_source_suspended{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 0\n" +
+		"reschedule_source_suspended{kn_source_name=\"mail\",kn_source_namespace=\"shop\"} 0\n"
+	at := []string{"--server", c.adapter.URL, "--metrics-server", c.adapter.URL}
+	for more, want := range map[string][2]bool{"-nops": {true, false}, "-A": {true, true}} {
+		args := append(at, more)
+		browser, base, end := c.open(false, args...)
+		_, view := visit(t, browser, base, "")
+		_, top, errs := c.run(false, append([]string{"top"}, args...)...)
+		_, doctor, _ := c.run(false, append([]string{"doctor"}, args...)...)
+		for name, out := range map[string]string{"the page": view, "top": top + errs, "doctor": doctor} {
+			if got := [2]bool{strings.Contains(out, "web"), strings.Contains(out, "mail")}; got != want {
+				t.Errorf("%s %s: %s", name, more, out)
+			}
+		}
+		end()
+	}
 }
 
 // With the address of one source the page needs no name.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,21 +12,20 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
-	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // why is the command of that name.
-func (e *env) why() *cobra.Command {
+func newWhy(p *program) *cobra.Command {
 	var o *output
 	var timeout time.Duration
-	c := e.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
+	c := p.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
 # What is wrong with the source?
 $ why git-repos
 # Why has this key not run?
 $ why git-repos GitRepo/team-a/site`,
 		cobra.RangeArgs(1, 2), func(cmd *cobra.Command, args []string) error {
-			s, err := e.session()
+			s, err := p.session()
 			if err != nil {
 				return err
 			}
@@ -46,12 +43,12 @@ $ why git-repos GitRepo/team-a/site`,
 			}); err != nil {
 				return err
 			}
-			return e.answer(o, why.Explain(f))
+			return p.answer(o, why.Explain(f))
 		})
 	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
 and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem,
 3 when there is no such source.`
-	c.ValidArgsFunction = e.completeKeys
+	c.ValidArgsFunction = p.completeKeys
 	timeoutFlag(c, &timeout)
 	o = outputFlags(c, "json", "yaml")
 	return c
@@ -109,66 +106,44 @@ func (e *env) answer(o *output, a why.Answer) error {
 // facts finds what why wants to know. What cannot be found stays unknown; only a source
 // that cannot be read is an error.
 func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error) {
-	f := why.Facts{Now: s.now(), Namespace: s.namespace, Name: name, Key: key}
-	var src *source
-	var err error
-	if s.config == nil {
-		if src, err = s.standalone(name); err != nil {
-			return f, err
-		}
-		f.Namespace = src.namespace
-		return f, s.ask(ctx, &f, src)
-	}
 	o, err := s.get(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):
-		f.Missing = true
-		return f, nil
+		return why.Facts{Now: s.now(), Namespace: s.namespace, Name: name, Key: key, Missing: true}, nil
 	case err != nil:
-		return f, err
+		return why.Facts{}, err
 	}
-	f.Source, f.Adapter = o.facts(), s.adapterFacts(ctx)
+	var adapter *why.Adapter
+	if s.config != nil {
+		adapter = s.adapterFacts(ctx)
+	}
 	if err := ctx.Err(); err != nil { // it is the API server that hangs
-		return f, err
+		return why.Facts{}, err
 	}
-	if d := f.Adapter; d != nil && (d.Missing || d.Ready == 0) {
-		return f, nil // there is nothing to call
+	t := s.target(ctx, o, nil, adapter)
+	switch {
+	case t.Err != nil && s.config == nil: // a flag is wrong
+		return why.Facts{}, t.Err
+	case t.Err != nil && ctx.Err() != nil:
+		return why.Facts{}, ctx.Err()
 	}
-	if src, err = s.connect(ctx, o, nil); err != nil {
-		if ctx.Err() != nil {
-			return f, ctx.Err()
-		}
-		f.Refusal = refusal(err)
-		return f, nil
-	}
-	return f, s.ask(ctx, &f, src)
+	return t.Ask(ctx, key), interrupted(ctx)
 }
 
-// refusal is an error of a call as why reads it.
-func refusal(err error) *why.Refusal {
-	if refused, ok := errors.AsType[*sdk.Error](err); ok {
-		return &why.Refusal{Status: refused.Status, Code: string(refused.Code), Detail: refused.Detail}
+// target is how to ask about a source. The others are sources that will be asked about too.
+func (s *session) target(ctx context.Context, o *object, others []*object, adapter *why.Adapter) *why.Target {
+	t := &why.Target{Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter, Now: s.now}
+	t.Metrics = func(ctx context.Context) (*why.Metrics, error) {
+		return s.measured(ctx, adapter).of(o.Namespace, o.Name)
 	}
-	r := &why.Refusal{}
-	switch {
-	case errors.Is(err, errNoToken):
-		return &why.Refusal{Code: why.NoToken, Detail: why.CallError(err)}
-	case codeOf(err) == exitDenied:
-		r.Status = http.StatusForbidden
-	case errors.Is(err, sdk.ErrForeign):
-		r.Status = http.StatusOK
+	if adapter != nil && adapter.Ready == 0 { // there is nothing to call, so no token is wanted
+		return t
 	}
-	// The text around them names calls and addresses that the user did not type.
-	var own *exitError
-	var call *url.Error
-	switch {
-	case errors.As(err, &own):
-		err = own
-	case errors.As(err, &call):
-		err = call.Err
+	src, err := s.connect(ctx, o, others)
+	if t.Err = err; err == nil {
+		t.Client = src.Client
 	}
-	r.Detail = why.CallError(err)
-	return r
+	return t
 }
 
 // interrupted is the error of a context that the user ended. A timeout is not one: the answer
@@ -178,144 +153,6 @@ func interrupted(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// ask asks the schedule API. What it finds is younger than the question: now is when the
-// last answer came, or what happened meanwhile would lie in the future.
-func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
-	defer func() { f.Now = s.now() }()
-	counts, err := src.Counts(ctx)
-	if err != nil {
-		f.Refusal = refusal(err)
-		return interrupted(ctx)
-	}
-	f.Counts = &why.Counts{
-		Pending: int64(counts.Pending), Due: int64(counts.Due), InFlight: int64(counts.InFlight), Retrying: int64(counts.Retrying),
-		DeadLetters: int64(counts.DeadLetters), NextDueAt: counts.NextDueAt, OldestDueAt: counts.OldestDueAt,
-	}
-	if f.Key == "" {
-		s.trouble(ctx, f, src)
-	} else {
-		s.askKey(ctx, f, src)
-	}
-	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		f.Add(s.measured(ctx, f.Adapter).of(f.Namespace, f.Name))
-		if s.config == nil && s.metricsServer == "" {
-			f.Unmeasured = "--metrics-server was not given"
-		}
-	}
-	return interrupted(ctx)
-}
-
-// trouble finds the key that is in trouble for longest, and the newest dead letter.
-func (s *session) trouble(ctx context.Context, f *why.Facts, src *source) {
-	find := func(state sdk.State) bool {
-		for k, err := range src.List(ctx, sdk.ListOptions{State: state, Order: sdk.ByDue, PageSize: 1}) {
-			if err == nil && (f.Record == nil || k.LastFailure != nil || state == sdk.InFlight) {
-				f.Record = record(k)
-			}
-			return err == nil && k.LastFailure != nil
-		}
-		return false
-	}
-	if f.Counts.Retrying == 0 || !find(sdk.Retrying) {
-		if f.Counts.InFlight > 0 {
-			find(sdk.InFlight) // a slow sink has its keys in flight most of the time
-		}
-	}
-	if f.WantsStart() {
-		f.Record.StartedAt = started(ctx, src, f.Record.Key)
-	}
-	if f.Counts.DeadLetters == 0 {
-		return
-	}
-	n := 0
-	for l, err := range src.DeadLetters(ctx, sdk.ListOptions{PageSize: 1000}) {
-		if n++; err != nil || n > 1000 {
-			return
-		}
-		if f.DeadLetter == nil || l.At.After(f.DeadLetter.At) {
-			f.DeadLetter = deadLetter(l)
-		}
-	}
-}
-
-// askKey asks about the key.
-func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
-	k, err := src.Get(ctx, f.Key)
-	switch {
-	case err == nil:
-		f.Record = record(k)
-	case !errors.Is(err, sdk.ErrNotFound):
-		f.Refusal = refusal(err)
-		return
-	}
-	if h, err := src.History(ctx, f.Key); err == nil {
-		f.Since = h.Since
-		for _, o := range h.Items {
-			f.History = append(f.History, why.Outcome(o))
-		}
-	}
-	if l, err := src.DeadLetter(ctx, f.Key); err == nil {
-		f.DeadLetter = deadLetter(l)
-	}
-	if f.WantsStart() {
-		f.Record.StartedAt = started(ctx, src, f.Key)
-	}
-	if f.Record == nil || f.Record.State != string(sdk.Due) || f.Record.LastFailure != nil {
-		return
-	}
-	const most = 1000
-	f.AheadKnown = true
-	for k, err := range src.List(ctx, sdk.ListOptions{State: sdk.Due, Order: sdk.ByDue, PageSize: most}) {
-		if err != nil {
-			f.AheadKnown = false
-			return
-		}
-		if f.AheadMore = f.Ahead == most; f.AheadMore || !f.CountAhead(k.Key, k.DueAt, k.NextAttemptAt) {
-			return
-		}
-	}
-}
-
-// replayTime is how long the source may take to repeat the live events that it remembers.
-const replayTime = 300 * time.Millisecond
-
-// started is when the delivery of the key began, zero if the source does not remember it:
-// it does while callers follow it, and some minutes longer.
-func started(ctx context.Context, src *source, key string) (at time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, replayTime)
-	defer cancel()
-	for e, err := range src.Follow(ctx, "0") { // no event has this id: the source begins with the oldest
-		if err != nil {
-			break
-		}
-		if e.Key == key && e.Kind == sdk.KeyStarted {
-			at = e.At
-		}
-		if e.Key == key && e.Kind == sdk.KeyOutcome {
-			at = time.Time{}
-		}
-	}
-	return at
-}
-
-func record(k *sdk.Schedule) *why.Record {
-	r := &why.Record{
-		Key: k.Key, State: string(k.State), InFlight: k.InFlight, DueAt: k.DueAt, ScheduledAt: k.ScheduledAt, Attempt: k.Attempt, Tries: k.Tries,
-		NextAttemptAt: k.NextAttemptAt, Reason: k.Reason, UID: k.UID, MaxInterval: k.MaxInterval, ExpiresAt: k.ExpiresAt,
-	}
-	if k.LastFailure != nil {
-		r.LastFailure = new(why.Failure(*k.LastFailure))
-	}
-	return r
-}
-
-func deadLetter(l *sdk.DeadLetter) *why.DeadLetter {
-	return &why.DeadLetter{
-		Key: l.Key, At: l.At, DueAt: l.DueAt, Attempts: l.Attempts,
-		Failure: why.Failure{At: l.At, Status: l.Status, Error: l.Error, Detail: l.Detail},
-	}
 }
 
 // adapterFacts reads the adapter's StatefulSet and pods; nil without the rights.

@@ -83,7 +83,6 @@ func run(args []string, version string, replication group.Settings) error {
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
-	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
 	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together, or one of several such groups; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
 	peers := flags.String("peers", "", "with --replicated: the logs of all members, a=`HOST:PORT`,b=…,c=…, the same for each member. Each three in this order are a group; append three for one more group, and keep the order")
@@ -142,9 +141,6 @@ func run(args []string, version string, replication group.Settings) error {
 		more := ""
 		if address := a.TLSAddr(); address != "" {
 			more += ", schedule API with TLS on https://" + address
-		}
-		if cfg.Page {
-			more += ", page on " + a.PageURL()
 		}
 		_, _ = fmt.Fprintf(os.Stdout, "ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), more)
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // Peer is a member of a group, and the address of its log.
@@ -168,11 +169,7 @@ func (s *Settings) Check() error {
 
 // checkListen refuses an address beyond loopback without TLS.
 func (s *Settings) checkListen(flag, address string) error {
-	local, err := listener.IsLoopback(address)
-	if err != nil {
-		return fmt.Errorf("adapter: %s: %w", flag, err)
-	}
-	if !local && s.TLSDir == "" {
+	if !hostname.IsLoopback(hostname.Of(address)) && s.TLSDir == "" {
 		return fmt.Errorf("adapter: %s %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the port obeys every caller", flag, address)
 	}
 	return nil
@@ -193,7 +190,7 @@ func (s *Settings) checkPeers() error {
 		if err != nil || n < 1 || n > 65534 {
 			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the next port", p.Name, port)
 		}
-		if local, err := listener.IsLoopback(p.Address); err != nil || !local && s.TLSDir == "" {
+		if !hostname.IsLoopback(host) && s.TLSDir == "" {
 			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", p.Name, host)
 		}
 		if host = strings.ToLower(host); host == "localhost" {

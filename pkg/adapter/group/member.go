@@ -28,6 +28,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
+	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
 // Member is this adapter as one of a group. All of them have the state; one owns the shard,
@@ -270,7 +271,7 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 // hiddenLoopback reports that a name which does not look like it is a loopback address, as the
 // name of a machine is in the hosts file of Debian.
 func hiddenLoopback(address string, resolve func(network, address string) (*net.TCPAddr, error)) bool {
-	if local, err := listener.IsLoopback(address); err != nil || local {
+	if hostname.IsLoopback(hostname.Of(address)) {
 		return false
 	}
 	resolved, err := resolve("tcp", address)

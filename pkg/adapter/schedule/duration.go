@@ -2,186 +2,36 @@ package schedule
 
 import (
 	"errors"
-	"math/bits"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/duration"
 )
 
 // MaxDuration bounds every duration and how far ahead an instant may be:
 // 100 years of 365.25 days.
-const MaxDuration = 36525 * 24 * time.Hour
+const MaxDuration = duration.Most
 
-const maxFractionDigits = 18 // 10^18 is the largest power of ten that an int64 holds
-
-// ParseDuration reads a duration in Go style (1h30m, 1.5s) or ISO 8601 (P1DT2H,
-// PT0.5S; no years or months). What is finer than a nanosecond is rounded up,
-// so that nothing is early. A bare number is an error, "0" too. The field is
-// named in the error.
+// ParseDuration is [duration.Parse] of a field, which is named in the error.
 func ParseDuration(field, s string) (time.Duration, error) {
-	if strings.HasPrefix(s, "P") {
-		return ParseISODuration(field, s)
-	}
-	var total time.Duration
-	for rest := s; rest != ""; {
-		n, tail, ok := cutNumber(rest, ".")
-		if !ok {
-			return 0, notGo(field, s)
-		}
-		end := strings.IndexAny(tail, "0123456789.")
-		if end < 0 {
-			end = len(tail)
-		}
-		unit, ok := goUnit(tail[:end])
-		if !ok {
-			return 0, notGo(field, s)
-		}
-		if total, ok = n.addTo(total, unit); !ok {
-			return 0, tooLong(field, s)
-		}
-		rest = tail[end:]
-	}
-	if s == "" {
-		return 0, notGo(field, s)
-	}
-	return total, nil
+	d, err := duration.Parse(s)
+	return d, ofField(field, err)
 }
 
-func goUnit(s string) (time.Duration, bool) {
-	switch s {
-	case "ns":
-		return time.Nanosecond, true
-	case "us", "µs", "μs":
-		return time.Microsecond, true
-	case "ms":
-		return time.Millisecond, true
-	case "s":
-		return time.Second, true
-	case "m":
-		return time.Minute, true
-	case "h":
-		return time.Hour, true
-	}
-	return 0, false
-}
-
-func notGo(field, s string) *Error {
-	return negative(field, s, "%.64q is not a duration such as 5m30s or PT5M30S")
-}
-
-func notISO(field, s string) *Error {
-	return negative(field, s, "%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds)")
-}
-
-// negative returns the error of a negative number where s is one, else the other error.
-func negative(field, s, other string) *Error {
-	if strings.HasPrefix(s, "-") {
-		other = "%.64q is negative"
-	}
-	return Invalid(field, other, s)
-}
-
-// ParseISODuration reads an ISO 8601 duration of weeks, days, hours, minutes
-// and seconds; the last part may have a fraction.
+// ParseISODuration is [duration.ParseISO] of a field, which is named in the error.
 func ParseISODuration(field, s string) (time.Duration, error) {
-	rest, ok := strings.CutPrefix(s, "P")
-	if !ok {
-		return 0, notISO(field, s)
-	}
-	var total time.Duration
-	units, inTime, fraction, parts := "WD", false, false, 0
-	for rest != "" {
-		if rest[0] == 'T' {
-			if inTime || len(rest) == 1 {
-				return 0, notISO(field, s)
-			}
-			units, inTime, rest = "HMS", true, rest[1:]
-		}
-		n, tail, ok := cutNumber(rest, ".,")
-		if !ok || tail == "" || fraction {
-			return 0, notISO(field, s)
-		}
-		i := strings.IndexByte(units, tail[0])
-		if i < 0 {
-			return 0, notISO(field, s)
-		}
-		if total, ok = n.addTo(total, isoUnit(tail[0])); !ok {
-			return 0, tooLong(field, s)
-		}
-		units, rest, fraction = units[i+1:], tail[1:], n.fractional
-		parts++
-	}
-	if parts == 0 {
-		return 0, notISO(field, s)
-	}
-	return total, nil
+	d, err := duration.ParseISO(s)
+	return d, ofField(field, err)
 }
 
-func isoUnit(c byte) time.Duration {
-	switch c {
-	case 'W':
-		return 7 * 24 * time.Hour
-	case 'D':
-		return 24 * time.Hour
-	case 'H':
-		return time.Hour
-	case 'M':
-		return time.Minute
-	default:
-		return time.Second
+func ofField(field string, err error) error {
+	if err == nil {
+		return nil
 	}
-}
-
-// number is a decimal: whole + fraction/10^digits.
-type number struct {
-	whole, fraction uint64
-	digits          int
-	fractional      bool // has a decimal separator
-	sticky          bool // digits that did not fit were not all zero
-	huge            bool // whole overflowed
-}
-
-// cutNumber takes a decimal without sign or exponent off the front of s.
-func cutNumber(s, separators string) (n number, rest string, ok bool) {
-	i, seen := 0, false
-	for ; i < len(s) && isDigit(s[i]); i++ {
-		hi, lo := bits.Mul64(n.whole, 10)
-		sum, carry := bits.Add64(lo, uint64(s[i]-'0'), 0)
-		n.huge = n.huge || hi != 0 || carry != 0
-		n.whole, seen = sum, true
-	}
-	if i < len(s) && strings.IndexByte(separators, s[i]) >= 0 {
-		n.fractional = true
-		for i++; i < len(s) && isDigit(s[i]); i++ {
-			seen = true
-			if n.digits < maxFractionDigits {
-				n.fraction = n.fraction*10 + uint64(s[i]-'0')
-				n.digits++
-			} else {
-				n.sticky = n.sticky || s[i] != '0'
-			}
-		}
-	}
-	return n, s[i:], seen
-}
-
-// addTo adds n units to total, rounded up; false when that is over MaxDuration.
-func (n number) addTo(total, unit time.Duration) (time.Duration, bool) {
-	hi, whole := bits.Mul64(n.whole, uint64(unit))
-	if n.huge || hi != 0 || whole > uint64(MaxDuration) {
-		return 0, false
-	}
-	pow := uint64(1)
-	for range n.digits {
-		pow *= 10
-	}
-	hi, lo := bits.Mul64(n.fraction, uint64(unit))
-	part, rem := bits.Div64(hi, lo, pow)
-	if rem != 0 || n.sticky {
-		part++
-	}
-	sum := total + time.Duration(whole) + time.Duration(part)
-	return sum, sum <= MaxDuration
+	refused := Invalid(field, "%s", err)
+	refused.tooLong = errors.Is(err, duration.ErrTooLong)
+	return refused
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

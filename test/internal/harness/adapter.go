@@ -20,8 +20,8 @@ import (
 // Adapter is a running adapter.
 type Adapter struct {
 	// URL is the address of the schedule API, TLS its address with TLS (--tls-listen), Admin
-	// the address of probes and metrics, Page the address of the page with --ui.
-	URL, TLS, Admin, Page string
+	// the address of probes and metrics.
+	URL, TLS, Admin string
 
 	cmd    *exec.Cmd
 	logs   *logs
@@ -37,7 +37,7 @@ func Flags(sources, dataDir string, more ...string) []string {
 	}, more...)
 }
 
-var readyLine = regexp.MustCompile(`^ready: schedule API on (http://\S+), probes and metrics on (http://[^\s,]+)(?:, schedule API with TLS on (https://[^\s,]+))?(?:, page on (http://\S+))?$`)
+var readyLine = regexp.MustCompile(`^ready: schedule API on (http://\S+), probes and metrics on (http://[^\s,]+)(?:, schedule API with TLS on (https://\S+))?$`)
 
 // Launch starts an adapter and returns once it says that it is ready. When it
 // ends before, the error quotes its log.
@@ -77,7 +77,7 @@ func (p Process) Launch(flags ...string) (*Adapter, error) {
 	}()
 	select {
 	case m := <-ready:
-		a.URL, a.Admin, a.TLS, a.Page = m[1], m[2], m[3], m[4]
+		a.URL, a.Admin, a.TLS = m[1], m[2], m[3]
 		return a, nil
 	case <-a.exited:
 		return nil, &ExitError{Code: a.cmd.ProcessState.ExitCode(), Log: a.Log()}
