@@ -178,8 +178,7 @@ var plan = map[string]rule{
 	"internal/certs": {},
 	"internal/heap":  {},
 
-	"internal/boards": {never: append([]string{module + "pkg"}, k8s...)},
-	"internal/house":  {},
+	"internal/house": {},
 	"internal/sim": {may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch",
 	}},
@@ -194,7 +193,7 @@ var plan = map[string]rule{
 	"test/expiry":            {never: []string{module + "pkg", module + "internal"}},
 	// It compares the schema with what the adapter reads of a file.
 	"test/manifests":     {may: []string{"pkg/apis/sources/...", "pkg/adapter/schedule", "pkg/adapter/sources"}},
-	"test/monitoring":    {may: []string{"internal/boards", "test/internal/harness"}},
+	"test/monitoring":    {may: []string{"test/internal/harness"}},
 	"test/internal/kube": {may: []string{"test/internal/harness"}, never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":       {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/...", "pkg/why"}},
