@@ -4,7 +4,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -59,8 +58,7 @@ func sharedVersions(t *testing.T, line *regexp.Regexp, modules []string, least i
 	t.Helper()
 	version, in := map[string]string{}, map[string]string{}
 	for _, module := range modules {
-		text, _, _ := strings.Cut(string(readRoot(t, path.Join(module, "go.mod"))), "\nexclude ")
-		for _, m := range line.FindAllStringSubmatch(text, -1) {
+		for _, m := range line.FindAllStringSubmatch(string(readRoot(t, path.Join(module, "go.mod"))), -1) {
 			if library := m[1]; version[library] == "" {
 				version[library], in[library] = m[2], module
 			} else if version[library] != m[2] {
