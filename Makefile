@@ -17,13 +17,8 @@ PENDING ?= 1000000
 TIMES ?= 20
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
-# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
-MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/operators/helm test/page tools/olm
-# The modules with code of this project that others import or copy: make check has them too.
-CHECKED := sdk cli examples/config-watcher examples/metacontroller
-# Few lines with the largest dependencies: the linters would analyse all of Helm, cert-manager and the Operator Lifecycle
-# Manager for them, which takes minutes.
-UNLINTED := test/operators/helm test/operators tools/olm
+# The modules with code of this project that others import: make check has them too.
+CHECKED := sdk cli
 # A cache for each path of a checkout: a shared one remembers the paths of another, which no
 # exclusion matches. It outlives the checkout, since a first run takes some minutes.
 LINTCACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/reschedule-lint$(subst /,-,$(CURDIR))
@@ -135,12 +130,12 @@ test-race-processes:
 	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test $(RACE) $(UNRACED) -short -timeout 30m ./test/blackbox
 
 test-race-sdk:
-	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test $(RACE) -short ./...
+	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test $(RACE) -short $$(go -C sdk list ./... | grep -v /examples/)
 
 # The tests of test/operators verify the modules of its go.sum, which go test does not see:
 # they always run.
 test-modules:
-	$(STEP) "sdk, cli, examples, bundle" bash -ec 'for module in $(CHECKED) tools/olm; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli, bundle" bash -ec 'for module in $(CHECKED); do $(PROGRAMS) go -C $$module test ./...; done; go -C tools test ./olm'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-page:
@@ -173,15 +168,12 @@ fmt:
 	@files=$$(gofmt -l .); \
 	if [ -n "$$files" ]; then echo "not formatted by gofmt:"; echo "$$files"; exit 1; fi
 
-.PHONY: vet
-vet:
-	go vet -tags grpcnotrace,e2e,nodes,faults ./...
-	for module in $(MODULES) bench; do go -C $$module vet ./...; done
-
+# Not test/operators and tools/olm, which have few lines: the linters would analyse all of Helm, cert-manager and the
+# Operator Lifecycle Manager for them, which takes minutes.
 .PHONY: lint
 lint: bin/lint ## Run the linters of .golangci.yaml, with vet among them
 	$(LINT) ./...
-	GOWORK=$(CURDIR)/tools/lint/go.work $(LINT) $(patsubst %,./%/...,$(filter-out $(UNLINTED),$(MODULES)))
+	GOWORK=$(CURDIR)/tools/lint/go.work $(LINT) ./sdk/... ./cli/... ./test/page/...
 	cd bench && $(LINT) --enable-only govet ./...
 
 # Without the commit in it: the linters' cache is of one build.
@@ -275,10 +267,6 @@ bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and 10,000 sources
 	go test -run '^$$' -bench Idle -benchtime 1x -timeout 1h ./test/cluster
 
-.PHONY: bench-scale-to-zero
-bench-scale-to-zero: ## Measure in the cluster what an operator costs resident, and at zero; writes docs/scale-to-zero.md
-	source hack/cluster/env.sh; go -C bench run ./scaletozero
-
 # One fuzz target at a time is all that go test takes.
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)
@@ -287,13 +275,6 @@ fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)
 		echo "== $$dir $$target"; \
 		go -C "$$dir" test . -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
 	done
-
-.PHONY: verify
-verify: ## Check that what is generated is up to date and the modules are whole
-	go mod verify
-	go test -count=1 ./internal/house
-	go test -count=1 -run 'StateMachine' ./pkg/adapter/schedule
-	@if [ -n "$$(git status --porcelain)" ]; then echo "not committed:"; git status --short; exit 1; fi
 
 # The targets of clusters use the cluster of KUBECONFIG, with the registry of KO_DOCKER_REPO,
 # or else the cluster of cluster-up.
@@ -328,11 +309,3 @@ test-release-all: ## Make a release for all platforms twice, and compare them (l
 .PHONY: test-upgrade
 test-upgrade: ## Upgrade the adapters of the commit FROM, built from the history, under load, and go back: alone, in a group, and with a source that watches
 	hack/test-upgrade.sh
-
-.PHONY: release-yaml
-release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml
-	VERSION=$(VERSION) hack/release.sh
-
-.PHONY: clean
-clean: ## Remove what was built
-	rm -rf bin dist

@@ -100,7 +100,7 @@ archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
 
 # Three adapters instead of one, for installations without kustomize.
 printf 'resources: [reschedule]\ncomponents: [reschedule/replicated]\n' >"$work/kustomize/kustomization.yaml"
-go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-replicated.yaml"
+go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-replicated.yaml"
 cp "$work/kustomize/reschedule/peer-certificates/peer-certificates.yaml" "$out/reschedule-peer-certificates.yaml"
 
 # The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing
@@ -110,7 +110,7 @@ hack/olm-bundle.sh "$work/kustomize/reschedule" "$VERSION" "$work/bundle"
 archive "$out/reschedule-bundle.tar.gz" "$work/bundle" manifests metadata
 mapfile -t labels < <(sed -n 's/^ *\(operators.*\): \(.*\)$/--label=\1=\2/p' "$work/bundle/metadata/annotations.yaml")
 bundle=$(push_files reschedule-bundle "$work/bundle" "${labels[@]}")
-go -C tools/olm run . catalog -bundle "$work/bundle" -image "$bundle" -out "$out/reschedule-catalog.yaml"
+go -C tools run ./olm catalog -bundle "$work/bundle" -image "$bundle" -out "$out/reschedule-catalog.yaml"
 mkdir -p "$work/catalog/configs/reschedule"
 cp "$out/reschedule-catalog.yaml" "$work/catalog/configs/reschedule/catalog.yaml"
 catalog=$(push_files reschedule-catalog "$work/catalog" --label=operators.operatorframework.io.index.configs.v1=/configs)

@@ -13,5 +13,5 @@ cat >"$work/kustomization.yaml" <<EOT
 resources: [config]
 components: [config/olm]
 EOT
-go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" >"$work/objects.yaml"
-go -C tools/olm run . bundle -version "$version" -objects "$work/objects.yaml" -out "$out"
+go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" >"$work/objects.yaml"
+go -C tools run ./olm bundle -version "$version" -objects "$work/objects.yaml" -out "$out"

@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if [ -z "${KO_DOCKER_REPO:-}" ]; then
     echo "KO_DOCKER_REPO is not set: name the registry and path that the images are pushed to," >&2
-    echo "for example KO_DOCKER_REPO=ghcr.io/reschedule-dev make release-yaml" >&2
+    echo "for example KO_DOCKER_REPO=ghcr.io/reschedule-dev hack/release.sh" >&2
     exit 1
 fi
 export VERSION=${VERSION:-$(git describe --tags --always --dirty)}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a release of a tag twice, in two directories, with a base image of its own, pushes
 # it to a registry of its own on loopback, verifies it as docs/releases.md says, and checks
-# that both are the same bytes. It needs no network once the modules of tools/ko and
-# tools/kustomize are downloaded. PLATFORMS and CLI_PLATFORMS are what to build for: this machine alone
+# that both are the same bytes. It needs no network once the modules of tools and
+# tools/ko are downloaded. PLATFORMS and CLI_PLATFORMS are what to build for: this machine alone
 # by default, --all for all of a release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -112,7 +112,7 @@ for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-peer-certific
     grep -qE "app.kubernetes.io/version: \"?$version\"?\$" "$file" || fail "$(basename "$file") has no version"
 done
 images() { sed -n 's/^ *\(- \)\{0,1\}image: //p' "$@" | sort; }
-kustomize() { go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$1"; }
+kustomize() { go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$1"; }
 commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" "$2" | sed '1,2d;$d'; }
 objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"

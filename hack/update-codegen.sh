@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Generates deep copies, clients, listers, informers and the reconciler of the
-# API in pkg/apis. It needs Go and the modules of hack/codegen, but no GOPATH and no vendor
+# API in pkg/apis. It needs Go and the modules of tools, but no GOPATH and no vendor
 # directory, and no network once the modules are downloaded. An argument names a copy of
 # the tree to write to instead.
 set -euo pipefail
@@ -12,7 +12,7 @@ api=pkg/apis/sources/v1alpha1
 client=pkg/client
 header=$here/boilerplate.go.txt
 # Not go tool, which ignores the -trimpath of GOFLAGS and would compile the standard library a second time.
-generate() { go run -modfile="$here/codegen/go.mod" "$@"; }
+generate() { go run -modfile="$here/../tools/go.mod" "$@"; }
 
 rm -rf "$client"
 generate k8s.io/code-generator/cmd/deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "./$api"

@@ -8,7 +8,7 @@ export CRANE=$BIN/crane
 
 mkdir -p "$MANIFESTS"
 cd "$ROOT"
-key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,knative}/* $(find tools/traefik -type f | sort); } | sha256sum)
+key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* $(find tools/cluster -type f | sort) test/knative/go.{mod,sum}; } | sha256sum)
 if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -54,30 +54,34 @@ resolve() {
     fi
     mv "$work/$what.yaml" "$MANIFESTS/$what.yaml"
 }
-dir() { go -C tools/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
+dir() { go -C test/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
 
-go -C tools/knative mod download knative.dev/{eventing,serving,networking,caching}
-resolve tools/coredns coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
+go -C test/knative mod download knative.dev/{eventing,serving,networking,caching}
+resolve tools/cluster coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
 eventing=$(dir eventing) networking=$(dir networking)
 # A module has no symbolic links: the targets of the links in Knative's config are named here.
-resolve tools/knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
-resolve tools/knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
+resolve test/knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
+resolve test/knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
 
-# Traefik has the clients of 180 services of names and of Amazon ECS: half of what is compiled
-# for it. It is built from copies of two modules, in which tools/traefik/without is in their place.
+# Traefik is built from a copy of its module, with its own go.mod, whose replacements only a main module can have, and its
+# own go.sum. Its sum is here. It has the clients of 180 services of names and of Amazon ECS, half of what is compiled for
+# it: the packages in tools/cluster/_traefik are in their place.
+traefik=github.com/traefik/traefik/v3@v3.6.12 sum=h1:6pe4s7aaDTQs+AsF7KP3sM/xnq7zOVvibRQe5tw9eFo=
+lego=github.com/go-acme/lego/v4
 copies=$CACHE/traefik
 rm -rf "$copies"
 mkdir -p "$copies"
-cp tools/traefik/go.{mod,sum} "$copies"
-# without MODULE PACKAGE NAME
+# without NAME PACKAGE MODULE: a copy of a module's directory, with another package.
 without() {
-    go -C tools/traefik mod download "$1"
-    cp -r --no-preserve=mode "$(go -C tools/traefik list -m -f '{{.Dir}}' "$1")" "$copies/$3"
-    rm "$copies/$3/$2"/*.go
-    cp "tools/traefik/without/$3"/*.go "$copies/$3/$2"
-    go mod edit -replace "$1=$copies/$3" "$copies/go.mod"
+    cp -r --no-preserve=mode "$3" "$copies/$1"
+    rm "$copies/$1/$2"/*.go
+    cp "tools/cluster/_traefik/${2##*/}.go" "$copies/$1/$2"
 }
-without github.com/go-acme/lego/v4 providers/dns dns
-without github.com/traefik/traefik/v3 pkg/provider/ecs ecs
-resolve "$copies" traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
+module=$(go mod download -json "$traefik")
+[[ $module = *"\"Sum\": \"$sum\""* ]] || fail "$traefik has another sum: $module"
+without traefik pkg/provider/ecs "$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$module")"
+go -C "$copies/traefik" mod download "$lego"
+without lego providers/dns "$(go -C "$copies/traefik" list -m -f '{{.Dir}}' "$lego")"
+go -C "$copies/traefik" mod edit -replace "$lego=../lego"
+resolve "$copies/traefik" traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
 echo "$key" >"$MANIFESTS/.key"

@@ -46,22 +46,21 @@ func TestClients_ImportNothingOfTheAdapter(t *testing.T) {
 // Modules have the same versions of what they share: a second one is compiled, and looked at by
 // the linters, again, with all that imports it. A client of Kubernetes has the newest version everywhere, and so has the
 // API server of the tests without pods. Its libraries, which few tests import, have the version of Knative in the root:
-// newer ones require etcd 3.7, and adapter-replicated has 3.6. Knative's own programs, Traefik and the Kubernetes of
-// hack/cluster (the oldest that is supported) have the versions of their authors.
+// newer ones require etcd 3.7, and adapter-replicated has 3.6. Knative's own programs and the Kubernetes of hack/cluster
+// (the oldest that is supported) have the versions of their authors.
 func TestModules_ShareVersions(t *testing.T) {
 	var all []string
 	for name := range readTree(t).texts {
-		if path.Base(name) == "go.mod" && name != "tools/traefik/go.mod" {
+		if path.Base(name) == "go.mod" {
 			all = append(all, path.Dir(name))
 		}
 	}
 	slices.Sort(all)
 	sharedVersions(t, libraryLine, all, 10)
-	sharedVersions(t, etcdLine, slices.DeleteFunc(all, func(module string) bool { return module == "tools/apiserver" }), 7)
-	operators := []string{"sdk", "cli", "examples/config-watcher", "examples/metacontroller", "test/operators", "test/operators/helm", "tools/olm", "tools/kubebuilder"}
+	sharedVersions(t, etcdLine, slices.DeleteFunc(all, func(module string) bool { return module == "tools" }), 7)
+	operators := []string{"sdk", "cli", "test/operators"}
 	sharedVersions(t, kubernetesLine, operators, 10)
-	sharedVersions(t, clientLine, append([]string{".", "bench", "hack/codegen", "tools/apiserver"}, operators...), 10)
-	sharedVersions(t, kubernetesLine, []string{"test/knative", "tools/knative"}, 10)
+	sharedVersions(t, clientLine, append([]string{".", "bench", "tools"}, operators...), 10)
 }
 
 // sharedVersions fails where two modules require a library in two versions. At least so many libraries are compared.

@@ -170,7 +170,7 @@ func newWorld(t *testing.T, n int) *world {
 	builds := map[string][2]string{"resident": {"../operators", "./resident"}}
 	if *allFaults {
 		w.forms = forms
-		builds["receiver"] = [2]string{"../../tools/knative", "knative.dev/eventing/cmd/apiserver_receive_adapter"}
+		builds["receiver"] = [2]string{"../knative", "knative.dev/eventing/cmd/apiserver_receive_adapter"}
 	}
 	for name, from := range builds {
 		w.binaries[name] = filepath.Join(scratch, name)

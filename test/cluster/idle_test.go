@@ -38,7 +38,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 	adapter := release("adapter", "../..", "github.com/reschedule-dev/reschedule/cmd/adapter")
 	controller := release("controller", "../..", "github.com/reschedule-dev/reschedule/cmd/controller")
-	ping := release("mtping", "../../tools/knative", "knative.dev/eventing/cmd/mtping")
+	ping := release("mtping", "../knative", "knative.dev/eventing/cmd/mtping")
 
 	apply(b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: idle}\n")
 	made := 0

@@ -17,8 +17,8 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 	for _, pattern := range []string{
 		"../../config/*.yaml",
 		"../../go.mod", "../../go.sum", // the version of Knative's manifests
-		"../../tools/apiserver/go.*", "../../tools/etcd/go.*", "../../tools/kubebuilder/go.*",
-		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", "../../tools/kustomize/go.*", // the bundle
+		"../../tools/go.*", "../../tools/cluster/go.*",
+		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", // the bundle
 		"../operators/go.*", "../operators/*/*.go", // a program of the faults
 	} {
 		files, err := filepath.Glob(pattern)

@@ -30,7 +30,7 @@ import (
 )
 
 // metacontrollerExample is a module of its own.
-const metacontrollerExample = "../../examples/metacontroller"
+const metacontrollerExample = "../../sdk/examples/metacontroller"
 
 var previews = schema.GroupVersionResource{Group: "metacontroller.reschedule.dev", Version: "v1", Resource: "previews"}
 

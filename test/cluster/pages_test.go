@@ -48,26 +48,26 @@ func readPage(t *testing.T, name string) string {
 	return string(text)
 }
 
-// pageTools builds kubebuilder and controller-gen in the versions of tools/kubebuilder,
-// and kubectl if there is none, once. The Makefile of a project finds controller-gen by
+// pageTools builds kubebuilder and controller-gen in the versions of tools, and kubectl if there is none,
+// once. The Makefile of a project finds controller-gen by
 // its name, and does not install it again.
 var pageTools = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(scratch, "page-tools")
-	build := func(module, name, path string) {
+	build := func(name, path string) {
 		if err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-C", "../../tools/"+module, "-trimpath", "-o", filepath.Join(dir, name), path)
+		cmd := exec.Command("go", "build", "-C", "../../tools", "-trimpath", "-o", filepath.Join(dir, name), path)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, failed := cmd.CombinedOutput(); failed != nil {
 			err = fmt.Errorf("building %s: %w\n%s", path, failed, out)
 		}
 	}
-	build("kubebuilder", "kubebuilder", "sigs.k8s.io/kubebuilder/v4")
+	build("kubebuilder", "sigs.k8s.io/kubebuilder/v4")
 	const generator = "controller-gen-v0.19.0"
-	build("kubebuilder", generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
+	build(generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
 	if _, missing := exec.LookPath("kubectl"); missing != nil {
-		build("apiserver", "kubectl", "k8s.io/kubernetes/cmd/kubectl")
+		build("kubectl", "k8s.io/kubernetes/cmd/kubectl")
 	}
 	if err != nil {
 		return "", err

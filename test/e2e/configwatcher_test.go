@@ -23,7 +23,7 @@ import (
 )
 
 // configWatcherExample is a module of its own.
-const configWatcherExample = "examples/config-watcher"
+const configWatcherExample = "sdk/examples/config-watcher"
 
 var configWatcher = schema.GroupVersionKind{Group: "k8spatterns.com", Version: "v1", Kind: "ConfigWatcher"}
 

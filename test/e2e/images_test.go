@@ -29,7 +29,7 @@ var built = []struct {
 	{"test/operators", "obedient", &images.operator},
 	{"test/operators", "chaospod", &images.chaospod},
 	{"test/operators", "cainjector", &images.cainjector},
-	{"test/operators/helm", ".", &images.helm},
+	{"test/operators", "helm", &images.helm},
 }
 
 // ko runs the ko of tools/ko in a module of the checkout, and returns what it

@@ -16,7 +16,7 @@ import (
 )
 
 // metacontrollerExample is a module of its own.
-const metacontrollerExample = "examples/metacontroller"
+const metacontrollerExample = "sdk/examples/metacontroller"
 
 // A hook of Metacontroller is called from zero for a new object, and again from zero when
 // the time is over that it asked for.

@@ -7,7 +7,7 @@
 // How it works: the CRD and its objects go through the API server's own code
 // (pruning, defaulting, validation, CEL with its cost limits). The other files
 // are read as the types of k8s.io/api, which refuses unknown fields. The
-// kustomization is built with the kustomize of tools/kustomize.
+// kustomization is built with the kustomize of tools.
 //
 // It leaves to others: a running API server (test/cluster) and building images
 // (hack/test-release.sh).

@@ -107,7 +107,7 @@ func TestPages_ManifestsFitTogether(t *testing.T) {
 // The examples that watch are accepted by the API server.
 func TestExamples_SourcesAreAccepted(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"../../examples/config-watcher/config/serverless/source.yaml", "../../examples/python-function/operator.yaml", "../expiry/config/serverless.yaml"} {
+	for _, file := range []string{"../../sdk/examples/config-watcher/config/serverless/source.yaml", "../../examples/python-function/operator.yaml", "../expiry/config/serverless.yaml"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

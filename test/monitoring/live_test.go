@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/internal/boards"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -280,22 +279,20 @@ var rateInterval = strings.NewReplacer("$__rate_interval", "10s", "$job", "resch
 // emptyPanels returns the panels without series, of the board of a group or of the others.
 func emptyPanels(t *testing.T, address string, group bool) (empty string) {
 	t.Helper()
-	for file, board := range boards.All() {
-		if group != (file == "reschedule-group.json") {
+	for file, board := range boards(t) {
+		if group != strings.HasSuffix(file, "/reschedule-group.json") {
 			continue
 		}
-		for _, row := range board.Rows {
-			for _, p := range row.Panels {
-				for _, q := range p.Queries {
-					for _, source := range []string{"ok", "slow", "busy"} {
-						expr := strings.ReplaceAll(rateInterval.Replace(q.Expr), "$source", source)
-						r := query(t.Context(), t, address, expr)
-						if len(r.Data.Result) == 0 || r.Data.Result[0].Value[1] == "NaN" {
-							empty += fmt.Sprintf("%s, %s: no series: %s\n", board.Title, p.Title, expr)
-						}
-						if expr == rateInterval.Replace(q.Expr) {
-							break // it is of no source
-						}
+		for _, p := range board.Panels {
+			for _, q := range p.Targets {
+				for _, source := range []string{"ok", "slow", "busy"} {
+					expr := strings.ReplaceAll(rateInterval.Replace(q.Expr), "$source", source)
+					r := query(t.Context(), t, address, expr)
+					if len(r.Data.Result) == 0 || r.Data.Result[0].Value[1] == "NaN" {
+						empty += fmt.Sprintf("%s, %s: no series: %s\n", board.Title, p.Title, expr)
+					}
+					if expr == rateInterval.Replace(q.Expr) {
+						break // it is of no source
 					}
 				}
 			}

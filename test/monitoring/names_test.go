@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/reschedule-dev/reschedule/internal/boards"
 )
 
 var (
@@ -88,10 +86,7 @@ func TestNames_UsedOnesExist(t *testing.T) {
 	t.Parallel()
 	docs, shown := allDocumented(t), map[string]bool{}
 	files := []string{rulesFile, docsFile, groupFile, "../../docs/monitoring.md", "../../docs/kubernetes.md", "../../docs/http-api.md", "../../docs/sdk.md"}
-	var drawn []string
-	for name := range boards.All() {
-		drawn = append(drawn, config+"dashboards/"+name)
-	}
+	drawn := slices.Collect(maps.Keys(boards(t)))
 	for _, file := range append(files, drawn...) {
 		for _, name := range metricName.FindAllString(read(t, file), -1) {
 			name = strings.TrimSuffix(name, "_") // reschedule_connections*

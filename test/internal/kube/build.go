@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// program is one that is built from a module of its own below tools/.
+// program is one that is built from another module of this checkout.
 type program struct {
 	name, module string
 	pkg          string
@@ -17,8 +17,8 @@ type program struct {
 }
 
 var programs = []program{
-	{name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
-	{name: "kube-apiserver", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", version: "k8s.io/kubernetes"},
+	{name: "etcd", module: "tools/cluster", pkg: "go.etcd.io/etcd/server/v3"},
+	{name: "kube-apiserver", module: "tools", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", version: "k8s.io/kubernetes"},
 }
 
 // Assets returns the directory that has etcd and kube-apiserver:
@@ -44,7 +44,7 @@ func Assets(ctx context.Context) (string, error) {
 	}
 	dir := filepath.Join(root, "bin", "kube")
 	for _, p := range programs {
-		if err := p.build(ctx, filepath.Join(root, "tools", p.module), filepath.Join(dir, p.name)); err != nil {
+		if err := p.build(ctx, filepath.Join(root, p.module), filepath.Join(dir, p.name)); err != nil {
 			return "", fmt.Errorf("kube: building %s: %w", p.name, err)
 		}
 	}

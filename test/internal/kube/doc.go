@@ -4,9 +4,8 @@
 //
 // It guarantees that nothing it started outlives the tests, that every wait
 // ends, and that a failure comes with the logs. Nothing is downloaded but Go
-// modules: both programs are built from the modules tools/apiserver and
-// tools/etcd, which pin them, unless KUBEBUILDER_ASSETS names a directory that
-// has them.
+// modules: the programs are built from the modules tools and tools/cluster,
+// which pin them, unless KUBEBUILDER_ASSETS names a directory that has them.
 //
 // How it works: [Start] builds what is not built yet, makes keys and
 // certificates, starts both on free ports, and waits for /readyz. Cluster.Apply
