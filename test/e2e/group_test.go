@@ -26,7 +26,7 @@ import (
 
 const (
 	memberLabel = "app.kubernetes.io/component=" + adapter
-	groupPage   = "docs/replication.md"
+	groupPage   = "docs/high-availability.md"
 )
 
 // One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
