@@ -66,7 +66,7 @@ func Repair(o Options) (r Repaired, err error) {
 	old := d.db
 	switch {
 	case old.view:
-		err = errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/high-availability.md")
+		err = errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/replication.md")
 	case d.manifest != "":
 		err = fmt.Errorf("store: repairing %q: %s", o.Dir, d.manifest)
 	}
