@@ -8,8 +8,8 @@ source hack/cluster/env.sh
 # shellcheck source=hack/flags.sh
 source hack/flags.sh
 export KOCACHE=$PWD/bin/ko
-# An older StatefulSet has another serviceName, which cannot be changed: see "Upgrade" in
-# docs/kubernetes.md.
+# An older StatefulSet has another serviceName, which cannot be changed: see
+# docs/upgrade.md.
 if [ "$(kubectl -n knative-eventing get statefulset reschedule-adapter --ignore-not-found -o jsonpath='{.spec.serviceName}')" = reschedule-adapter ]; then
     kubectl -n knative-eventing delete statefulset reschedule-adapter --cascade=orphan
 fi

@@ -156,7 +156,7 @@ kustomize "$work/reschedule" >"$work/kustomized.yaml"
 [ "$(objects "$work/kustomized.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "the base for kustomize has other objects than reschedule.yaml"
 diff <(images "$work/kustomized.yaml") <(images "$dist/reschedule.yaml") || fail "the base for kustomize has other images"
 # The group of three is the same with the image of adapter-replicated, as one file and by
-# the kustomization of docs/replication.md.
+# the kustomization of docs/high-availability.md.
 replicated=$(cat "$dist/adapter-replicated.txt")
 sed "s|$registry/reschedule/adapter:.*|$replicated|" "$dist/reschedule.yaml" | images | diff - <(images "$dist/reschedule-replicated.yaml") || fail "reschedule-replicated.yaml has other images"
 [ "$(objects "$dist/reschedule-replicated.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "reschedule-replicated.yaml has other objects than reschedule.yaml"
@@ -165,10 +165,10 @@ grep -qx '  replicas: 3' "$dist/reschedule-replicated.yaml" || fail "reschedule-
 mkdir "$work/files"
 cp "$dist"/reschedule-{replicated,peer-certificates}.yaml "$work/files/"
 echo 'resources: [reschedule-replicated.yaml, reschedule-peer-certificates.yaml]' >"$work/files/kustomization.yaml"
-commands group docs/replication.md | sed 's/\(\[\|- \)config\b/\1reschedule/' >"$work/kustomization.yaml"
+commands group docs/high-availability.md | sed 's/\(\[\|- \)config\b/\1reschedule/' >"$work/kustomization.yaml"
 kustomize "$work/files" >"$work/of-files.yaml"
 kustomize "$work" >"$work/of-docs.yaml"
-diff "$work/of-files.yaml" "$work/of-docs.yaml" || fail "docs/replication.md makes another group than reschedule-replicated.yaml and reschedule-peer-certificates.yaml"
+diff "$work/of-files.yaml" "$work/of-docs.yaml" || fail "docs/high-availability.md makes another group than reschedule-replicated.yaml and reschedule-peer-certificates.yaml"
 # The bundle has the images of this release; its image has its files, and the catalog names it.
 mkdir "$work/bundle" "$work/pulled"
 tar -xzf "$dist/reschedule-bundle.tar.gz" -C "$work/bundle"

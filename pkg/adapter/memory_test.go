@@ -99,7 +99,7 @@ func sumOf(promised map[string]int64) (sum int64) {
 	return sum
 }
 
-// The table of the operators' page promises what the constants bound. With a larger constant, or
+// The table of the page about capacity promises what the constants bound. With a larger constant, or
 // a smaller promise, a part took memory that the sum did not count.
 func TestMemory_TableFollowsTheConstants(t *testing.T) {
 	// Not in parallel: it reads what the process holds.
@@ -111,7 +111,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		lookupBytes  = 32 << 10 // of a name whose server does not answer
 		idleTLS      = 90 << 10 // of a connection whose sink sends as many certificates as it may
 	)
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/capacity.md")
 	if err != nil {
 		t.Fatal(err)
 	}

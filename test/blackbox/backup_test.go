@@ -33,16 +33,16 @@ func (a *acknowledged) copy() map[string]uint64 {
 	return maps.Clone(a.revisions)
 }
 
-// backupCommand runs a command as docs/operations.md has it, with other paths.
+// backupCommand runs a command as docs/backup.md has it, with other paths.
 func backupCommand(t *testing.T, command string, paths ...string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/backup.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^adapter ` + command + ` [^#\n]*`).FindString(string(page))
 	if line == "" {
-		t.Fatalf("docs/operations.md has no command adapter %s", command)
+		t.Fatalf("docs/backup.md has no command adapter %s", command)
 	}
 	line = strings.NewReplacer(paths...).Replace(strings.Replace(line, "adapter", "'"+harness.Binary()+"'", 1))
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput(); err != nil {

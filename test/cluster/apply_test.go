@@ -165,7 +165,7 @@ func TestApply_OverReplicasZero(t *testing.T) {
 	}
 }
 
-// Two fields cannot be changed. docs/kubernetes.md has the command that takes
+// Two fields cannot be changed. docs/upgrade.md has the command that takes
 // the older StatefulSet away and leaves its pod.
 func TestApply_OverImmutableFields(t *testing.T) {
 	p, sink := running(t), newSink(t)

@@ -72,7 +72,7 @@ func TestUpgrade_ManifestsAndBack(t *testing.T) {
 		if !apierrors.IsInvalid(err) || !kube.RefusedAsImmutable(err) {
 			t.Fatalf("applying %s over the other: %v", step, err)
 		}
-		remove(t) // kubectl delete --cascade=orphan, as docs/kubernetes.md says
+		remove(t) // kubectl delete --cascade=orphan, as docs/upgrade.md says
 		if err := steps[step](); err != nil {
 			t.Fatalf("applying %s: %v", step, err)
 		}

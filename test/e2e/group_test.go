@@ -25,7 +25,7 @@ import (
 
 const (
 	memberLabel = "app.kubernetes.io/component=" + adapter
-	groupPage   = "docs/replication.md"
+	groupPage   = "docs/high-availability.md"
 	groupSize   = 3 // adapters
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-const operationsPage = "docs/operations.md"
+const backupPage = "docs/backup.md"
 
 // An adapter whose volume is lost has all that the back-up has, after the commands of the page,
 // and nothing that was made since.
@@ -23,9 +23,9 @@ func restoreInTheCluster(t *testing.T, turn func()) {
 	n := newNamespace(t, "restore")
 	user := n.explainer()
 	s := n.source("restored", "suspend: true\nsink: {uri: 'http://127.0.0.1:1/'}")
-	backup, _, found := strings.Cut(n.onPageOf(operationsPage, "kn source reschedule backup -f reschedule.tar"), "\n")
+	backup, _, found := strings.Cut(n.onPageOf(backupPage, "kn source reschedule backup -f reschedule.tar"), "\n")
 	if !found {
-		t.Fatalf("%s has another way to a back-up", operationsPage)
+		t.Fatalf("%s has another way to a back-up", backupPage)
 	}
 	backup = "cd \"$DIR\"\n" + strings.Replace(backup, "kn source reschedule", "'"+user.binary+"'", 1)
 	program, err := adapterReplicated() // an adapter as any other without --replicated
@@ -47,7 +47,7 @@ func restoreInTheCluster(t *testing.T, turn func()) {
 		before[key] = *s.scheduled(key)
 	}
 	dir := t.TempDir()
-	uids := n.onPageOf(operationsPage, "> sources.yaml")
+	uids := n.onPageOf(backupPage, "> sources.yaml")
 	if err := inCheckout(t.Context(), dir, backup+"\ncd \"$DIR\"\n"+uids); err != nil {
 		t.Fatal(err)
 	}
@@ -92,9 +92,9 @@ func (s *source) moveToANewOne(user *explainer, program, dir string, want map[st
 		return nil
 	})
 
-	lines := strings.Split(s.onPageOf(operationsPage, "adapter --standalone --sources sources.yaml"), "\n")
+	lines := strings.Split(s.onPageOf(backupPage, "adapter --standalone --sources sources.yaml"), "\n")
 	if len(lines) != 4 {
-		s.t.Fatalf("%s has other steps to a new cluster: %q", operationsPage, lines)
+		s.t.Fatalf("%s has other steps to a new cluster: %q", backupPage, lines)
 	}
 	edited := func(line string, more ...string) string {
 		return "cd \"$DIR\"\n" + strings.NewReplacer(append(more, "kn source reschedule", "'"+user.binary+"'",
@@ -122,12 +122,16 @@ func (s *source) moveToANewOne(user *explainer, program, dir string, want map[st
 // have.
 func (n *namespace) restore(backup string, members int) {
 	n.t.Helper()
-	const one = "members=1 "
-	commands := n.onPageOf(operationsPage, "args: [restore")
-	if !strings.Contains(commands, one) {
-		n.t.Fatalf("%s does not say for how many adapters the commands are:\n%s", operationsPage, commands)
+	const one = "members=1 form=single "
+	form := "single"
+	if members > 1 {
+		form = "group"
 	}
-	commands = strings.NewReplacer(one, fmt.Sprintf("members=%d ", members), "reschedule.tar", "'"+backup+"'").Replace(commands)
+	commands := n.onPageOf(backupPage, "args: [restore")
+	if !strings.Contains(commands, one) {
+		n.t.Fatalf("%s does not say for how many adapters the commands are:\n%s", backupPage, commands)
+	}
+	commands = strings.NewReplacer(one, fmt.Sprintf("members=%d form=%s ", members, form), "reschedule.tar", "'"+backup+"'").Replace(commands)
 	began := time.Now()
 	if err := inCheckout(n.t.Context(), n.t.TempDir(), commands); err != nil {
 		n.t.Fatal(err)

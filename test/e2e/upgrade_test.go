@@ -166,7 +166,7 @@ func releaseOf(t *testing.T, name, dir, platforms string) *release {
 	return r
 }
 
-// apply applies it as docs/kubernetes.md says: where a field of the StatefulSet
+// apply applies it as docs/upgrade.md says: where a field of the StatefulSet
 // differs that cannot be changed, the StatefulSet is deleted without its pod
 // and made again.
 func (r *release) apply(ctx context.Context) error {

@@ -30,7 +30,7 @@ const (
 
 // All attacks at once, from five namespaces: the sixth loses nothing, gets
 // nothing early, and is always answered; and the adapter keeps within the
-// memory that the operators' page promises.
+// memory that the page about capacity promises.
 func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	budget := memoryBudget(t)
 	attacks := slices.Sorted(maps.Keys(assaults))
@@ -41,7 +41,7 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	beside := max(5*time.Second, min(*lasts/10, time.Minute))
 	_, peak := s.live(t, beside, *lasts, beside)
 	if peak > budget {
-		t.Errorf("the adapter took %d MiB; docs/operations.md promises %d", peak>>20, budget>>20)
+		t.Errorf("the adapter took %d MiB; docs/capacity.md promises %d", peak>>20, budget>>20)
 	}
 	t.Log(s.table(peak))
 	quiet, attack := at(s.phases["quiet"].lateness, 99), at(s.phases["attack"].lateness, 99)
@@ -70,7 +70,7 @@ func goFirst(t *testing.T) {
 	}
 }
 
-// table is what docs/security.md shows.
+// table is what bench/RESULTS.md shows.
 func (s *street) table(peak int64) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s of all attacks from %d namespaces; the adapter took at most %d MiB\n\n", *lasts, len(evil), peak>>20)
@@ -83,26 +83,26 @@ func (s *street) table(peak int64) string {
 	return text.String()
 }
 
-// memoryBudget is the total of the operators' table, which must fit into the pod's memory.
+// memoryBudget is the total of the table of docs/capacity.md, which must fit into the pod's memory.
 func memoryBudget(t *testing.T) (total int64) {
 	t.Helper()
 	_, total = memoryTable(t)
 	if limit := harness.Pod().Memory; total > limit {
-		t.Fatalf("docs/operations.md promises %d MiB, the pod has %d", total>>20, limit>>20)
+		t.Fatalf("docs/capacity.md promises %d MiB, the pod has %d", total>>20, limit>>20)
 	}
 	return total
 }
 
-// memoryTable reads the table of the operators' page: its rows must add up to its total.
+// memoryTable reads the table of the page about capacity: its rows must add up to its total.
 func memoryTable(t *testing.T) (rows map[string]int64, total int64) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/capacity.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, ok := strings.Cut(string(page), "\n## Memory\n")
 	if !ok {
-		t.Fatal("docs/operations.md has no section Memory")
+		t.Fatal("docs/capacity.md has no section Memory")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows = map[string]int64{}
@@ -120,7 +120,7 @@ func memoryTable(t *testing.T) (rows map[string]int64, total int64) {
 		}
 	}
 	if total == 0 || sum != total {
-		t.Fatalf("the table of docs/operations.md: %d MiB together, its rows add up to %d", total>>20, sum>>20)
+		t.Fatalf("the table of docs/capacity.md: %d MiB together, its rows add up to %d", total>>20, sum>>20)
 	}
 	return rows, total
 }
@@ -140,10 +140,10 @@ func TestMemory_IdleAdapterKeepsItsPromise(t *testing.T) {
 	const part = "the program itself"
 	for row, most := range rows {
 		if peak := a.PeakMemory(t); strings.HasPrefix(row, part) && peak > most {
-			t.Errorf("an adapter with little to do took %d MiB; docs/operations.md promises %d", peak>>20, most>>20)
+			t.Errorf("an adapter with little to do took %d MiB; docs/capacity.md promises %d", peak>>20, most>>20)
 		}
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(rows)), func(row string) bool { return strings.HasPrefix(row, part) }) {
-		t.Errorf("docs/operations.md has no row for %s", part)
+		t.Errorf("docs/capacity.md has no row for %s", part)
 	}
 }

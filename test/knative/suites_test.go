@@ -143,7 +143,7 @@ func TestKnative_EventTypes(t *testing.T) {
 	env.Test(ctx, t, f)
 }
 
-// acquaint restarts Knative's controller, as docs/kubernetes.md says for who wants
+// acquaint restarts Knative's controller, as docs/install.md says for who wants
 // EventTypes: it looks for the objects of a new kind of source once, and too early.
 func acquaint(ctx context.Context, t *testing.T) {
 	t.Helper()

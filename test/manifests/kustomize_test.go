@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
 )
@@ -154,4 +157,55 @@ func namesIn(t *testing.T, file string) []string {
 		t.Fatal(err)
 	}
 	return slices.Sorted(maps.Keys(objects(t, text)))
+}
+
+// The kustomizations of docs/install.md build as they are there. The patch for storage, nodes, memory and pull secrets
+// changes what it names, and nothing else.
+func TestInstall_KustomizationsBuild(t *testing.T) {
+	t.Parallel()
+	config, err := filepath.Abs(configDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched := 0
+	for _, text := range page(t, "install.md")["Kustomization"] {
+		if !strings.Contains(text, "resources: [config]") {
+			continue // Flux's
+		}
+		dir := t.TempDir()
+		here, err := filepath.Rel(dir, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.NewReplacer("[config]", "["+here+"]", "- config/", "- "+here+"/").Replace(text)
+		if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		built := kustomize(t, dir)
+		if !strings.Contains(text, "patches:") {
+			continue
+		}
+		patched++
+		set, before := typed[appsv1.StatefulSet](t, built["StatefulSet/reschedule-adapter"]), adapter(t)
+		claim, pod := &set.Spec.VolumeClaimTemplates[0].Spec, &set.Spec.Template.Spec
+		memory := pod.Containers[0].Resources.Limits.Memory()
+		if !is(claim.StorageClassName, "fast") || claim.Resources.Requests.Storage().String() != "50Gi" || memory.String() != "2Gi" ||
+			pod.NodeSelector["disk"] != "ssd" || len(pod.Tolerations) != 1 || len(pod.ImagePullSecrets) != 1 {
+			t.Errorf("the patch makes %+v of the claim, and %+v", claim, pod)
+		}
+		claim.StorageClassName, claim.Resources = nil, before.Spec.VolumeClaimTemplates[0].Spec.Resources
+		pod.NodeSelector, pod.Tolerations, pod.ImagePullSecrets = nil, nil, nil
+		c, old := &pod.Containers[0], before.Spec.Template.Spec.Containers[0]
+		limit := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "GOMEMLIMIT" })
+		if want := fmt.Sprintf("%dMiB", memory.Value()*85/100>>20); c.Env[limit].Value != want {
+			t.Errorf("GOMEMLIMIT is %s, want 85 %% of the limit: %s", c.Env[limit].Value, want)
+		}
+		c.Env, c.Resources = old.Env, old.Resources
+		if diff := cmp.Diff(before.Spec, set.Spec); diff != "" {
+			t.Errorf("more has changed (-before +patched):\n%s", diff)
+		}
+	}
+	if patched != 1 {
+		t.Errorf("%d kustomizations have patches", patched)
+	}
 }

@@ -2,8 +2,6 @@ package manifests
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,42 +25,6 @@ func typed[T any](t *testing.T, built any) (value T) {
 		t.Fatal(err)
 	}
 	return value
-}
-
-// The kustomization that docs/replication.md has for the way back is the single adapter with
-// the flag that takes over a member's volume, and nothing else.
-func TestReplicated_TheWayBack(t *testing.T) {
-	t.Parallel()
-	config, err := filepath.Abs(configDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if config, err = filepath.Rel(dir, config); err != nil {
-		t.Fatal(err)
-	}
-	var way []string
-	for _, text := range page(t, "replication.md")["Kustomization"] {
-		if strings.Contains(text, "--migrate") {
-			way = append(way, strings.Replace(text, "[config]", "["+config+"]", 1))
-		}
-	}
-	if len(way) != 1 {
-		t.Fatalf("%d kustomizations have the flag", len(way))
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(way[0]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set, single := typed[appsv1.StatefulSet](t, kustomize(t, dir)["StatefulSet/reschedule-adapter"]), adapter(t)
-	c := &set.Spec.Template.Spec.Containers[0]
-	if n := len(c.Args); c.Args[n-1] != "--migrate" {
-		t.Errorf("args are %v", c.Args)
-	} else {
-		c.Args = c.Args[:n-1]
-	}
-	if diff := cmp.Diff(single.Spec, set.Spec); diff != "" {
-		t.Errorf("(-single +the way back):\n%s", diff)
-	}
 }
 
 // The three members of config/replicated find each other, with certificates for their names,

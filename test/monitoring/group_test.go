@@ -102,7 +102,7 @@ func TestLive_Group(t *testing.T) {
 		text.WriteString(exposed(t, a))
 	}
 	promtool(t, exposed(t, members[0]), "check", "metrics")
-	for name := range inTable(t, groupFile) {
+	for name := range inTable(t, ofGroup) {
 		if !strings.Contains(text.String(), "# TYPE "+name+" ") {
 			t.Errorf("no member exposes %s", name)
 		}

@@ -354,15 +354,15 @@ func otherAlerts(t *testing.T, address string) string {
 	return ""
 }
 
-// documentedOnesAreExposed compares /metrics with docs/operations.md, both ways. A
+// documentedOnesAreExposed compares /metrics with docs/monitoring.md, both ways. A
 // standalone adapter watches nothing.
 func documentedOnesAreExposed(t *testing.T, text string) {
 	t.Helper()
-	docs, seen := inTable(t, docsFile), map[string]bool{}
+	docs, seen := inTable(t, ofEach), map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (reschedule_\S+)`).FindAllStringSubmatch(text, -1) {
 		seen[m[1]] = true
 		if !docs[m[1]] {
-			t.Errorf("docs/operations.md has no %s", m[1])
+			t.Errorf("docs/monitoring.md has no %s", m[1])
 		}
 	}
 	for name := range docs {

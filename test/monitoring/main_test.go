@@ -15,8 +15,7 @@ import (
 const (
 	config    = "../../config/monitoring/"
 	rulesFile = config + "rules/reschedule.yaml"
-	docsFile  = "../../docs/operations.md"
-	groupFile = "../../docs/replication.md" // a single adapter has none of its metrics
+	docsFile  = "../../docs/monitoring.md"
 )
 
 var update = flag.Bool("update", false, "write the generated files of config/monitoring")

@@ -30,14 +30,14 @@ func rules(t *testing.T) (all []rule) {
 }
 
 // Each alert has a summary, a description, a severity, and a runbook: a section of
-// docs/operations.md.
+// docs/monitoring.md.
 func TestRules_HaveRunbooks(t *testing.T) {
 	t.Parallel()
-	const page = "https://github.com/reschedule-dev/reschedule/blob/main/docs/operations.md#"
+	const page = "https://github.com/reschedule-dev/reschedule/blob/main/docs/monitoring.md#"
 	docs := read(t, docsFile)
 	for _, r := range rules(t) {
 		if !strings.Contains(docs, "\n#### "+r.Alert+"\n") || r.Annotations["runbook_url"] != page+strings.ToLower(r.Alert) {
-			t.Errorf("%s: docs/operations.md has no section #### %s, or %q does not lead there", r.Alert, r.Alert, r.Annotations["runbook_url"])
+			t.Errorf("%s: docs/monitoring.md has no section #### %s, or %q does not lead there", r.Alert, r.Alert, r.Annotations["runbook_url"])
 		}
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || !slices.Contains([]string{"critical", "warning"}, r.Labels["severity"]) {
 			t.Errorf("%s is not whole: %+v", r.Alert, r)
@@ -271,7 +271,7 @@ func TestRules_FireInTheirFaults(t *testing.T) {
 // its sources share.
 func TestRules_QuotaNearNamesTheLimit(t *testing.T) {
 	t.Parallel()
-	const runbook = "https://github.com/reschedule-dev/reschedule/blob/main/docs/operations.md#reschedulequotanear"
+	const runbook = "https://github.com/reschedule-dev/reschedule/blob/main/docs/monitoring.md#reschedulequotanear"
 	expected := func(labels map[string]string, summary, description string) any {
 		labels["severity"], labels["kn_source_namespace"] = "warning", "team"
 		return map[string]any{"exp_labels": labels, "exp_annotations": map[string]string{"summary": summary, "description": description, "runbook_url": runbook}}

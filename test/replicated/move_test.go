@@ -21,16 +21,16 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// documented runs a command as docs/replication.md has it, with the directory of a member.
+// documented runs a command as docs/high-availability.md has it, with the directory of a member.
 func (g *group) documented(i int, command string) (string, error) {
 	g.t.Helper()
-	page, err := os.ReadFile("../../docs/replication.md")
+	page, err := os.ReadFile("../../docs/high-availability.md")
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(command) + ` [^#\n]*`).FindString(string(page))
 	if line == "" {
-		g.t.Fatalf("docs/replication.md has no command %s", command)
+		g.t.Fatalf("docs/high-availability.md has no command %s", command)
 	}
 	binary, arguments, _ := strings.Cut(line, " ")
 	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program()}[binary]

@@ -196,7 +196,7 @@ func (f *Facts) Measure(m *Metrics, err error) {
 	// A namespace that holds little may use a part of what is kept back.
 	spared := counted && float64(namespaceLimits.Bytes) <= m.reserve/64 && m.free >= m.reserve/2
 	f.StorageFull = m.reserve > 0 && m.free < m.reserve && !spared
-	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
+	// The adapter shares a disk that is nearly full in this way; see docs/capacity.md. The
 	// event that was refused may be a little larger than the rest of the share.
 	f.NamespaceFull = m.reserve > 0 && refused > 0 && !spared && float64(namespaceLimits.Bytes) >= 0.95*(m.free-m.reserve)
 }

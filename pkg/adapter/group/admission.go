@@ -49,7 +49,7 @@ const admissionPath = "/-/admission"
 
 // errLostMajority is returned where nothing can be rebuilt from what is left.
 var errLostMajority = errors.New("group: more than one member has lost its disk: only a majority knows all that was acknowledged. Bring the disk of one of them back, " +
-	"or restore a back-up, or a copy of the directory that is left, into three empty directories: see docs/replication.md, Back-up")
+	"or restore a back-up, or a copy of the directory that is left, into three empty directories: see docs/high-availability.md, A lost disk")
 
 // answerAdmission returns what this member has read. Before that it answers 503.
 func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {

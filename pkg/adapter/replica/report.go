@@ -110,7 +110,7 @@ func (g *Group) compareAll(reports map[string]Report) {
 	most := len(g.cfg.Members) / 2
 	if other != int(g.differing.Swap(int64(other))) {
 		if other > 0 {
-			g.cfg.Logger.Error("members' views differ: look at the disks, and see docs/replication.md, Views that differ", "differ", other, "agree", same-1, "owner", owner)
+			g.cfg.Logger.Error("members' views differ: look at the disks, and see docs/high-availability.md, A lost disk", "differ", other, "agree", same-1, "owner", owner)
 		} else {
 			g.cfg.Logger.Info("this member's view agrees with the others' again")
 		}
