@@ -267,6 +267,10 @@ bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and 10,000 sources
 	go test -run '^$$' -bench Idle -benchtime 1x -timeout 1h ./test/cluster
 
+.PHONY: bench-scale-to-zero
+bench-scale-to-zero: ## Measure in the cluster what an operator costs resident, and at zero; writes docs/scale-to-zero.md and bench/scaletozero
+	source hack/cluster/env.sh; go -C bench run ./scaletozero
+
 # One fuzz target at a time is all that go test takes.
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -134,22 +136,52 @@ func TestJobs_LeaveTimeToReachZero(t *testing.T) {
 	}
 }
 
-// The committed page and plot are made of the committed results.
+// The committed pages and plot are made of the committed results.
 func TestRender_CommittedResults(t *testing.T) {
 	r, err := load("results.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo, page, plot := t.TempDir(), filepath.Join("docs", "scale-to-zero.md"), filepath.Join("docs", "images", "scale-to-zero.svg")
-	write(t, repo, map[string]string{page: "<!-- results:scale-to-zero, generated -->\nold<!-- results:end -->\n", plot: ""})
+	repo, files := t.TempDir(), map[string]string{"docs/images/scale-to-zero.svg": ""}
+	for _, page := range pages {
+		files[page] = "<!-- results:scale-to-zero, generated -->\nold<!-- results:end -->\n"
+	}
+	write(t, repo, files)
 	if err := render(repo, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{page, plot} {
+	for file := range files {
 		got, _ := os.ReadFile(filepath.Join(repo, file))
 		want, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil || !bytes.Contains(want, bytes.TrimSpace(got)) {
 			t.Errorf("%s, %v: it lacks\n%s", file, err, got)
+		}
+	}
+}
+
+// The commands of the page compute what the tables say.
+func TestPage_Calculator(t *testing.T) {
+	r, err := load("results.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/scale-to-zero.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```sh\n")
+	block, _, _ = strings.Cut(block, "```")
+	for _, size := range []float64{25, 50, 100, 250} {
+		for _, k := range []float64{1, 4, 12} {
+			numbers := strings.NewReplacer("operator=100", fmt.Sprintf("operator=%g", size), "starts=4", fmt.Sprintf("starts=%g", k))
+			got, err := exec.CommandContext(t.Context(), "sh", "-c", numbers.Replace(block)).CombinedOutput()
+			resident, zero := r.sized(size*1e6, k)
+			saved := resident - zero
+			want := fmt.Sprintf("%.0f MB resident, %.0f MB at zero\npays from %s operators, or %s if Knative is there only for this\n",
+				resident/1e6, zero/1e6, from(saved, r.all(ours).bytes()), from(saved, r.all(ours, knative).bytes()))
+			if err != nil || string(got) != want {
+				t.Errorf("%g MB, %g starts: %v, %s, want %s", size, k, err, got, want)
+			}
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command scaletozero measures, in the cluster of KUBECONFIG, the cost of an operator that
 // runs all the time and the cost of the same operator that scales to zero behind a
-// RescheduleSource. It writes docs/scale-to-zero.md and its plot.
+// RescheduleSource. It writes their tables into docs/scale-to-zero.md and RESULTS.md, and the plot.
 //
 // It guarantees that both forms are the same program doing the same work at the same time,
 // and that the bill is complete: the pods of ApiServerSource, RescheduleSource, Knative and
@@ -11,7 +11,7 @@
 // of test/expiry. idle measures them while nothing is due. wakes wakes each of them a few
 // times and measures the whole life of the pods that start. run does sparse work for a
 // longer time, to test whether idle and wakes together predict it. clean removes the
-// operators. render writes the page. The cluster must have Knative Eventing and Serving, an
+// operators. render writes the pages. The cluster must have Knative Eventing and Serving, an
 // ingress and RescheduleSource, and no other work while idle and wakes run. kubectl, go and
 // a registry for ko (KO_DOCKER_REPO) are required.
 package main

@@ -109,10 +109,13 @@ func (r *results) predicted(part string) cost {
 	return c
 }
 
-//go:embed page.md.tmpl
-var pageText string
+//go:embed pages.tmpl
+var pagesText string
 
-// render writes the generated part of the page, and the plot.
+// pages are the pages with a generated part, and the names of the templates for it.
+var pages = []string{"docs/scale-to-zero.md", "bench/scaletozero/RESULTS.md"}
+
+// render writes the generated parts of the pages, and the plot.
 func render(repo string, r *results) error {
 	charts := []report.Chart{r.overOperators()}
 	if r.Run != nil {
@@ -121,15 +124,20 @@ func render(repo string, r *results) error {
 	if err := report.Draw(filepath.Join(repo, "docs", "images", "scale-to-zero.svg"), charts...); err != nil {
 		return err
 	}
-	page, err := template.New("page").Funcs(template.FuncMap{"spread": spread}).Parse(pageText)
+	parts, err := template.New("").Funcs(template.FuncMap{"spread": spread}).Parse(pagesText)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	if err := page.Execute(&text, r); err != nil {
-		return err
+	for _, page := range pages {
+		var text strings.Builder
+		if err := parts.ExecuteTemplate(&text, page, r); err != nil {
+			return err
+		}
+		if err := report.Replace(filepath.Join(repo, page), "scale-to-zero", text.String()); err != nil {
+			return err
+		}
 	}
-	return report.Replace(filepath.Join(repo, "docs", "scale-to-zero.md"), "scale-to-zero", text.String())
+	return nil
 }
 
 // IdleRow returns the idle usage of one pod of a part, or of all of its pods. The methods
@@ -218,6 +226,28 @@ func (r *results) BreakEvenRows() (rows []string) {
 			}
 			rows = append(rows, row)
 		}
+	}
+	return rows
+}
+
+// StartRows has the memory of one operator at zero against the resident one.
+func (r *results) StartRows() (rows []string) {
+	home := r.hour(resident, 0).bytes()
+	for _, k := range []float64{1, 4, 12, 30, 60} {
+		rows = append(rows, fmt.Sprintf("%g | %s | %s", k, percent(r.hour(serverless, k).bytes(), home), percent(r.hour(defaults, k).bytes(), home)))
+	}
+	return rows
+}
+
+// PaysRows has the number of operators from which it pays, without an ApiServerSource, for sizes in bytes.
+func (r *results) PaysRows() (rows []string) {
+	for _, size := range []float64{r.pod(resident).bytes(), 50e6, 100e6, 250e6} {
+		pays := func(k, platform float64) string {
+			home, zero := r.sized(size, k)
+			return from(home-zero, platform)
+		}
+		alone, all := r.all(ours).bytes(), r.all(ours, knative).bytes()
+		rows = append(rows, fmt.Sprintf("%.0f MB | %s | %s | %s | %s", size/1e6, pays(1, alone), pays(4, alone), pays(12, alone), pays(4, all)))
 	}
 	return rows
 }

@@ -235,7 +235,7 @@ func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
 		t.Errorf("the pods (-config +made):\n%s", diff)
 	}
 
-	// docs/quickstart.md, with a sink in the place of the Knative Service.
+	// A key is scheduled, asks for another time, and is cancelled.
 	sink.Answer("in", "", func(w http.ResponseWriter, _ *http.Request, _ *harness.Delivery) {
 		w.Header().Set("Reschedule-After", "1s")
 		w.WriteHeader(http.StatusNoContent)

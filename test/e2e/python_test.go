@@ -57,7 +57,7 @@ func TestPython_WorksFromZero(t *testing.T) {
 
 	// It may not do its work yet: it is tried again and again, and as soon as it
 	// may, it is done.
-	born := makeNamespace(n, preview, map[string]string{"ttl": fmt.Sprintf("%ds", int(ttl.Seconds()))})
+	born := makeNamespace(n, preview, map[string]string{n.name: fmt.Sprintf("%ds", int(ttl.Seconds()))})
 	eventually(t, patience, "it failed twice", func() error {
 		now := s.scheduled(preview)
 		if now == nil || *now.Attempt < 2 {
@@ -125,7 +125,9 @@ func existingSource(n *namespace, name string) *source {
 // grants the function its rights, which it returns.
 func applyPython(n *namespace) (grant string) {
 	n.t.Helper()
-	objects := strings.Split(rendered(n, pythonExample, pythonName), "\n---\n")
+	// With a label of its own, since the quick start runs the same example at the same time.
+	own := strings.NewReplacer(`"ttl"`, strconv.Quote(n.name), "key: ttl\n", "key: "+n.name+"\n")
+	objects := strings.Split(own.Replace(rendered(n, pythonExample, pythonName)), "\n---\n")
 	at := slices.IndexFunc(objects, func(o string) bool {
 		return strings.Contains(o, "\nkind: ClusterRoleBinding\nmetadata:\n  name: "+n.name+"\n")
 	})

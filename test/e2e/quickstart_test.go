@@ -15,15 +15,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// quickstart is the page, and the namespace that it makes.
+// quickstart is the page. It applies pythonExample as it is, and makes a namespace for it.
 const (
 	quickstart          = "docs/quickstart.md"
-	quickstartNamespace = "quickstart"
+	quickstartNamespace = "preview-17"
 )
 
 // step is a block of commands of a page, and what the page says it prints.
@@ -180,15 +177,14 @@ func tail(text string) string {
 // one leaves nothing but what the page leaves.
 func cleanUpQuickstart(t *testing.T) {
 	t.Helper()
-	namespaces := world.Client.CoreV1().Namespaces()
 	remove := func(ctx context.Context) error {
-		return poll(ctx, patience, func() error {
-			err := namespaces.Delete(ctx, quickstartNamespace, metav1.DeleteOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
+		for _, what := range [][]string{{"namespace", quickstartNamespace}, {"-k", pythonExample}} {
+			args := append([]string{"delete", "--ignore-not-found"}, what...)
+			if said, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput(); err != nil {
+				return fmt.Errorf("kubectl %q: %w: %s", args, err, said)
 			}
-			return fmt.Errorf("namespace %s is still there: %w", quickstartNamespace, err)
-		})
+		}
+		return nil
 	}
 	if err := remove(t.Context()); err != nil {
 		t.Fatal(err)
@@ -197,7 +193,7 @@ func cleanUpQuickstart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own is over
 		defer cancel()
 		if t.Failed() {
-			(&namespace{cluster: world, t: t, name: quickstartNamespace}).dump(ctx)
+			(&namespace{cluster: world, t: t, name: pythonName}).dump(ctx)
 		}
 		if err := remove(ctx); err != nil {
 			t.Error(err)

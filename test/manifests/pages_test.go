@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,6 +120,20 @@ func TestExamples_SourcesAreAccepted(t *testing.T) {
 		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
 			t.Errorf("%s is refused: %q, %v", file, api, validate)
 		}
+	}
+}
+
+// The quick start shows the source that it applies.
+func TestQuickStart_ShowsTheSource(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../examples/python-function/operator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := only[v1alpha1.RescheduleSource](t, documents(t, "operator.yaml", string(text)), "RescheduleSource")
+	shown := only[v1alpha1.RescheduleSource](t, page(t, "quickstart.md"), "RescheduleSource")
+	if diff := cmp.Diff(applied, shown); diff != "" {
+		t.Errorf("the page differs (-applied +shown):\n%s", diff)
 	}
 }
 
