@@ -16,20 +16,27 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
-const movePage = "../../docs/move-an-operator.md"
+const (
+	movePage = "../../docs/move-an-operator.md"
+	sdkPage  = "../../docs/sdk.md"
+)
 
-// The commands, the diff and the manifests of docs/move-an-operator.md, as they are there, move
-// an operator that kubebuilder scaffolded from its Deployment to zero, and back. One Website is
-// there all the time, and both forms do the same for it.
+// The commands, the diff and the manifests of docs/sdk.md, and then the commands of
+// docs/move-an-operator.md, as they are there and in their order, move an operator that
+// kubebuilder scaffolded from its Deployment to zero, and back. One Website is there all the
+// time, and both forms do the same for it.
+//
+// There is no kubelet, no registry and no Knative Serving: the pods are processes, the image is
+// what go build makes, and the port of the adapter is its own.
 func TestMovePage_ThereAndBack(t *testing.T) {
 	t.Parallel()
 	p := running(t)
 	if err := defineKinds(); err != nil { // the Knative Service among them
 		t.Fatal(err)
 	}
-	sections := pageSections(t, movePage)
-	if len(sections) != 5 {
-		t.Fatalf("%s has commands below %d headings, want 5", movePage, len(sections))
+	library, common := pageSections(t, sdkPage), pageSections(t, movePage)
+	if len(library) != 4 || len(common) != 3 {
+		t.Fatalf("the pages have commands below %d and %d headings, want 4 and 3", len(library), len(common))
 	}
 	const ns = "websites-system"
 	project := newProject(t, ns)
@@ -66,36 +73,37 @@ spec: {}
 EOF`)
 	deployed(t)
 
-	page := readPage(t, movePage)
+	page := readPage(t, sdkPage)
+	project.run(library[0])
 	project.write("cmd/main.go", applyDiff(t, readPage(t, project.path("cmd/main.go")), codeBlock(t, page, "diff", 0)))
-	project.run(sections[0])
-	project.run(sections[1])
-	if diff := cmp.Diff(parsed(t, codeBlock(t, page, "yaml", 0)), parsed(t, readPage(t, project.path("source.yaml")))); diff != "" {
-		t.Errorf("%s differs from what is printed: -page +printed\n%s", movePage, diff)
+	project.run(library[1])
+	project.run(library[2])
+	printed := parsed(t, readPage(t, project.path("source.yaml")))[:1] // then the account that watches
+	if diff := cmp.Diff(parsed(t, codeBlock(t, page, "yaml", 0)), printed); diff != "" {
+		t.Errorf("%s differs from what is printed: -page +printed\n%s", sdkPage, diff)
 	}
 	project.write("service.yaml", codeBlock(t, page, "yaml", 1))
+	project.run(library[3])
 	project.run("go build -o bin/manager ./cmd") // make docker-build docker-push, which needs a registry
 	// Pods end at once here, so a page that does not wait for them would do too.
-	_, selector, found := strings.Cut(sections[2], "wait pod -l ")
+	_, selector, found := strings.Cut(common[0], "wait pod -l ")
 	selector, _, _ = strings.Cut(selector, " ")
 	if pods, err := server.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: selector}); err != nil || !found || len(pods.Items) != 1 {
 		t.Errorf("the page waits for %d pods of the old form, by %q: %v", len(pods.Items), selector, err)
 	}
-	project.run(sections[2])
+	project.run(common[0])
 	source := &source{programs: p, t: t, namespace: ns, name: "websites", client: typedSourcesIn(t, ns)}
 	source.ready()
 
-	said := project.run(replace(t, sections[3],
+	said := project.run(replace(t, common[1],
 		// Another test has Websites of another group.
 		"annotate website ", "annotate websites.example.com ",
-		// A kubelet has the logs.
-		"kubectl -n websites-system logs -l serving.knative.dev/service=websites -c user-container", "cat operator.log",
 		// The way to a pod goes through its kubelet, and the adapter is a process of this machine.
 		"kubectl -n knative-eventing port-forward service/reschedule-adapter 8080:80", "tail -f /dev/null",
 		"http://localhost:8080", p.adapter.URL,
 	))
-	if !strings.Contains(said, `"key":"Website/default/hello"`) {
-		t.Errorf("the timers of the page have no key of the Website:\n%s", said)
+	if !strings.Contains(said, `"dueAt"`) {
+		t.Errorf("the page shows no timer of the Website:\n%s", said)
 	}
 	source.token = source.tokenOf(ns, "websites-controller-manager", source.audience())
 	settle(t, func() bool {
@@ -110,7 +118,7 @@ EOF`)
 	z.succeeded()
 
 	looked := strings.Count(readPage(t, old.log), "Looking")
-	project.run(sections[4])
+	project.run(common[2])
 	settle(t, func() bool { return strings.Count(readPage(t, old.log), "Looking") > looked }, "the Deployment does not reconcile what is there")
 	undeploy(t)
 	deployed(t)

@@ -81,28 +81,24 @@ func only[T any](t *testing.T, objects map[string][]string, kind string) (value 
 	return value
 }
 
-// The manifests that a user copies are accepted by the API server, and refer to
-// each other by name.
+// The manifests that a user copies are accepted by the API server, and refer to each
+// other by name. The other form watches the same kinds.
 func TestPages_ManifestsFitTogether(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"move-an-operator.md", "sdk.md"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			objects := page(t, name)
-			source := only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource")
-			if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
-				t.Errorf("the RescheduleSource is refused: %q, %v", api, validate)
-			}
-			ksvc := only[service](t, objects, "Service")
-			if ref := source.Spec.Sink.Ref; ref.Name != ksvc.Name || ref.APIVersion != ksvc.APIVersion || ksvc.Namespace != source.Namespace {
-				t.Errorf("the sink is %v, the Service is %s %s/%s", ref, ksvc.APIVersion, ksvc.Namespace, ksvc.Name)
-			}
-			checkWatcher(t, objects, &source)
-			if name == "sdk.md" {
-				checkApiServerSource(t, objects, &source)
-			}
-		})
+	objects := page(t, "sdk.md")
+	source := acceptedSource(t, objects)
+	ksvc := only[service](t, objects, "Service")
+	if ref := source.Spec.Sink.Ref; ref.Name != ksvc.Name || ref.APIVersion != ksvc.APIVersion || ksvc.Namespace != source.Namespace {
+		t.Errorf("the sink is %v, the Service is %s %s/%s", ref, ksvc.APIVersion, ksvc.Namespace, ksvc.Name)
 	}
+	const file = "../../sdk/controller/testdata/apiserversource.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects = documents(t, file, string(text))
+	acceptedSource(t, objects)
+	checkApiServerSource(t, objects, &source)
 }
 
 // The examples that watch are accepted by the API server.
@@ -114,11 +110,8 @@ func TestExamples_SourcesAreAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects := documents(t, file, string(text))
-		if only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource").Spec.Watch == nil {
+		if acceptedSource(t, objects).Spec.Watch == nil {
 			t.Errorf("%s does not watch", file)
-		}
-		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
-			t.Errorf("%s is refused: %q, %v", file, api, validate)
 		}
 	}
 }
@@ -150,12 +143,19 @@ func TestPrintedSources_AreAccepted(t *testing.T) {
 			t.Fatal(err)
 		}
 		objects := documents(t, file, string(text))
-		source := only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource")
-		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
-			t.Errorf("%s is refused: %q, %v", file, api, validate)
-		}
+		source := acceptedSource(t, objects)
 		checkWatcher(t, objects, &source)
 	}
+}
+
+// acceptedSource is the one RescheduleSource, which the API server accepts.
+func acceptedSource(t *testing.T, objects map[string][]string) v1alpha1.RescheduleSource {
+	t.Helper()
+	source := only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource")
+	if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
+		t.Errorf("the RescheduleSource is refused: %q, %v\n%s", api, validate, objects["RescheduleSource"][0])
+	}
+	return source
 }
 
 // checkWatcher wants the account of spec.watch to have a role that lets it watch each of
