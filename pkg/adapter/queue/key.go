@@ -97,7 +97,7 @@ func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settin
 // apply gives the changes to the store and, once they are visible, to the page and
 // the deliveries under way. A lazy apply is durable with the next one that is not.
 func (s *Source) apply(keys []keyState, marks []store.MarkChange, lazy bool, done *effect) error {
-	changes := make([]store.Change, 0, len(keys)+1)
+	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
 		k := &keys[i]
 		if k.changed && (k.stored != nil || k.corrupt || k.current != nil) {
