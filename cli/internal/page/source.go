@@ -226,12 +226,10 @@ func lateness(ctx context.Context, c *sdk.Client, events []*sdk.Live) []time.Dur
 		calls.Go(func() error {
 			found[i] = -1
 			past, err := c.History(ctx, keys[i])
-			if err != nil {
-				return nil // the median is of the others
-			}
 			// Later attempts are late because the sink failed.
-			if first := slices.IndexFunc(past.Items, func(o sdk.PastAttempt) bool { return o.Attempt <= 1 }); first >= 0 {
-				found[i] = past.Items[first].Lateness
+			first := func(o sdk.PastAttempt) bool { return o.Attempt <= 1 }
+			if err == nil && slices.ContainsFunc(past.Items, first) {
+				found[i] = past.Items[slices.IndexFunc(past.Items, first)].Lateness
 			}
 			return nil
 		})
