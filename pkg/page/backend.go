@@ -31,9 +31,8 @@ type Backend struct {
 	Transport http.RoundTripper
 	// Sources lists the sources that the caller may see, in any order; required.
 	Sources func(context.Context) ([]Source, error)
-	// Members asks the adapters of replicated groups; nil, or no group: there is only one
-	// adapter. It is called for each view of all sources, at most for viewTime.
-	Members func(context.Context) why.Groups
+	// Members asks the adapters of a group; nil, or no group: there is only one adapter. It is called for each view of all sources, at most for viewTime.
+	Members func(context.Context) why.Group
 	// Metrics reads the metrics of the adapter that serves a source, which alone show a full
 	// disk, for example; see [ReadMetrics]. Nil, or nil metrics: that stays unknown. It is
 	// called for each view of a source or a key, at most for viewTime.

@@ -58,9 +58,9 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 	shown := found[first:min(len(found), first+sourcesPerPage)]
 	rows := make([]markup, len(shown))
 	now := h.Now()
-	var groups why.Groups
+	var group why.Group
 	var asked sync.WaitGroup
-	asked.Go(func() { groups = h.Members(r.Context()) })
+	asked.Go(func() { group = h.Members(r.Context()) })
 	Each(len(shown), func(i int) { rows[i] = h.sourceRow(r.Context(), shown[i], now) })
 	asked.Wait()
 
@@ -82,33 +82,26 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 		last := shown[len(shown)-1]
 		next = href("./", "q", search, "after", last.Namespace+"/"+last.Name)
 	}
-	body += pager(after != "", href("./", "q", search), next, "Sources") + members(groups)
+	body += pager(after != "", href("./", "q", search), next, "Sources") + members(group)
 	return &view{title: "Sources", body: body, live: true}, nil
 }
 
-// members shows replicated groups: who owns each shard, and how far the others are behind.
-func members(groups why.Groups) markup {
-	if len(groups) == 0 {
+// members shows a group: who owns it, and how far the others are behind.
+func members(g why.Group) markup {
+	if len(g) == 0 {
 		return ""
 	}
-	var tables []markup
-	for _, g := range groups {
-		sentence, problem := g.Sentence()
-		if len(groups) > 1 {
-			sentence = "In " + groups.Title(g) + ": " + sentence
-		}
-		var rows []markup
-		for i := range g {
-			m := &g[i]
-			rows = append(rows, write(`<tr><th scope="row">%s</th><td data-label="State">%s</td><td class="what" data-label="Finding">%s</td></tr>`,
-				text(m.Pod), memberBadge(m), text(g.About(m))))
-		}
-		tables = append(tables, write(`<p class="%s">%s</p>
-<table class="rows"><caption class="unseen">Adapters of the %s</caption>
-<thead><tr><th scope="col">Member</th><th scope="col">State</th><th scope="col">Finding</th></tr></thead>
-<tbody>%s</tbody></table>`, when(problem, "banner bad")+when(!problem, "sub"), text(sentence), groups.Title(g), join(rows)))
+	sentence, problem := g.Sentence()
+	var rows []markup
+	for i := range g {
+		m := &g[i]
+		rows = append(rows, write(`<tr><th scope="row">%s</th><td data-label="State">%s</td><td class="what" data-label="Finding">%s</td></tr>`,
+			text(m.Pod), memberBadge(m), text(g.About(m))))
 	}
-	return write(`<section id="members" class="members" aria-labelledby="members-head" data-live><h2 id="members-head">Adapters</h2>%s</section>`, join(tables))
+	return write(`<section id="members" class="members" aria-labelledby="members-head" data-live><h2 id="members-head">Adapters</h2><p class="%s">%s</p>
+<table class="rows"><caption class="unseen">Adapters of the group</caption>
+<thead><tr><th scope="col">Member</th><th scope="col">State</th><th scope="col">Finding</th></tr></thead>
+<tbody>%s</tbody></table></section>`, when(problem, "banner bad")+when(!problem, "sub"), text(sentence), join(rows))
 }
 
 func memberBadge(m *why.Member) markup {

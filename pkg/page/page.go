@@ -61,7 +61,7 @@ func Handler(b Backend) http.Handler {
 		b.Now = time.Now
 	}
 	if b.Members == nil {
-		b.Members = func(context.Context) why.Groups { return nil }
+		b.Members = func(context.Context) why.Group { return nil }
 	}
 	if b.Metrics == nil {
 		b.Metrics = func(context.Context, string, string) *why.Metrics { return nil }

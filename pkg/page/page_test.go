@@ -194,7 +194,7 @@ func TestViews_Golden(t *testing.T) {
 	}
 }
 
-// A replicated group: who owns the shard, and each member. Without an owner the view warns.
+// A replicated group: who owns the group, and each member. Without an owner the view warns.
 func TestMembers_OfAGroup(t *testing.T) {
 	group := why.Group{
 		{Pod: "adapter-0", Majority: true, Applied: 98, Behind: 100 * time.Millisecond},
@@ -205,7 +205,7 @@ func TestMembers_OfAGroup(t *testing.T) {
 	t.Cleanup(server.Close)
 	page := Handler(Backend{
 		Base: server.URL, Sources: func(context.Context) ([]Source, error) { return nil, nil },
-		Members: func(context.Context) why.Groups { return why.NewGroups(group) },
+		Members: func(context.Context) why.Group { return group },
 	})
 	expect := func(texts ...string) {
 		t.Helper()
@@ -216,13 +216,10 @@ func TestMembers_OfAGroup(t *testing.T) {
 			}
 		}
 	}
-	expect(`<p class="sub"><bdi>adapter-1 owns the shard.</bdi></p>`, `<span class="badge good">owner</span>`, `<span class="badge idle">standby</span>`,
+	expect(`<p class="sub"><bdi>adapter-1 owns the group.</bdi></p>`, `<span class="badge good">owner</span>`, `<span class="badge idle">standby</span>`,
 		`it lacks 2 entries of the log`, `<span class="badge bad">no answer</span>`, `&lt;b&gt;gone&lt;/b&gt;`)
 	group[1].Owner, group[0].Behind, group[2] = false, time.Hour, why.Member{Pod: "adapter-2"}
-	expect(`<p class="banner bad"><bdi>No member owns the shard`, `<span class="badge warn">behind</span>`, `<span class="badge bad">no majority</span>`)
-	// Two groups: each has an owner or not, and the first one's does not hide that.
-	group = why.Group{{Pod: "adapter-0", Majority: true, Owner: true, Applied: 7}, {Pod: "adapter-3", Shard: 1, Majority: true, Applied: 5}}
-	expect(`<p class="sub"><bdi>In group 0: adapter-0 owns the shard.</bdi></p>`, `<p class="banner bad"><bdi>In group 1: No member owns the shard`)
+	expect(`<p class="banner bad"><bdi>No member owns the group`, `<span class="badge warn">behind</span>`, `<span class="badge bad">no majority</span>`)
 	group = nil
 	if body := do(page, "GET", "/", "").Body.String(); strings.Contains(body, "members-head") {
 		t.Errorf("one adapter is shown as a group: %s", body)

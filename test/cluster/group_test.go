@@ -84,13 +84,13 @@ func (p *programs) group(t *testing.T) *trio {
 	return g
 }
 
-// owner is the member that owns the shard.
+// owner is the member that owns the group.
 func (g *trio) owner() (owner string) {
 	g.t.Helper()
 	settle(g.t, func() bool {
 		for name, a := range g.members {
 			ctx, cancel := context.WithTimeout(g.t.Context(), time.Second)
-			owns := a.OwnsShard(ctx)
+			owns := a.OwnsGroup(ctx)
 			cancel()
 			if owns {
 				owner = name
@@ -98,7 +98,7 @@ func (g *trio) owner() (owner string) {
 			}
 		}
 		return false
-	}, "no member owns the shard")
+	}, "no member owns the group")
 	return owner
 }
 

@@ -117,12 +117,12 @@ func sources(context.Context) (found []web.Source, err error) {
 }
 
 // members are a standby, the owner, and a member that does not answer.
-func members(context.Context) why.Groups {
-	return why.Groups{{
+func members(context.Context) why.Group {
+	return why.Group{
 		{Pod: "reschedule-adapter-0", Majority: true, Applied: 184_460, Behind: 40 * time.Millisecond},
 		{Pod: "reschedule-adapter-1", Majority: true, Owner: true, Applied: 184_467},
 		{Pod: "reschedule-adapter-2", Silence: errors.New("dial tcp 10.42.2.17:9090: connection refused")},
-	}}
+	}
 }
 
 // manifests are the sources: namespace, name, and the rest of the spec.

@@ -106,7 +106,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		return nil, err
 	}
 	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).group)...)
 	found = append(found, s.rights(ctx, objects)...)
 	sources := make([]finding, len(objects))
 	page.Each(len(objects), func(i int) {

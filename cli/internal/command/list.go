@@ -216,10 +216,10 @@ $ top -A --watch`,
 			}
 			for {
 				var lines []topRow
-				var groups why.Groups
+				var group why.Group
 				if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
 					if s.config != nil && (o.format == "" || o.format == "wide") {
-						groups = s.members(ctx, s.adapterSet(ctx))
+						group = s.members(ctx, s.adapterSet(ctx))
 					}
 					lines, err = s.counted(ctx, args, all)
 					return err
@@ -229,8 +229,8 @@ $ top -A --watch`,
 				if watch && e.colour {
 					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 				}
-				if len(groups) > 0 {
-					fmt.Fprintln(e.out, memberLine(groups))
+				if len(group) > 0 {
+					fmt.Fprintln(e.out, memberLine(group))
 				}
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {

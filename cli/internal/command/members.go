@@ -15,42 +15,32 @@ import (
 // A member that does not answer must not hold up what is known of the others.
 const memberPatience = 3 * time.Second
 
-// members asks each adapter of each group. There is none for a single adapter, and without a
+// members asks each adapter of the group. There is none for a single adapter, and without a
 // cluster.
-func (s *session) members(ctx context.Context, a *why.Adapter) why.Groups {
+func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 	if s.config == nil || a == nil || a.Wanted < 2 {
 		return nil
 	}
-	all := make([]why.Member, a.Wanted)
+	all := make(why.Group, len(pods))
 	page.Each(len(all), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
-		metrics, err := s.scrapePod(ctx, podName(i))
-		all[i] = why.NewMember(i, podName(i), metrics, err)
+		metrics, err := s.scrapePod(ctx, pods[i])
+		all[i] = why.NewMember(pods[i], metrics, err)
 	})
-	return why.NewGroups(all)
+	return all
 }
 
-// podsOfOtherGroups are the pods of all groups of adapters but the first.
-func (s *session) podsOfOtherGroups(ctx context.Context) (names []string) {
-	if a := s.adapterSet(ctx); a != nil {
-		for i := len(pods); i < a.Wanted; i++ {
-			names = append(names, podName(i))
-		}
-	}
-	return names
-}
-
-// measures are the members of groups with their metrics, or the metrics of a single adapter.
+// measures are the members of a group with their metrics, or the metrics of a single adapter.
 type measures struct {
-	groups why.Groups
+	group  why.Group
 	single *why.Metrics // nil: not known
 }
 
-// of are the metrics of the adapter that serves the source, nil if they are not known.
-func (m measures) of(namespace, name string) *why.Metrics {
-	if len(m.groups) > 0 {
-		return m.groups.Metrics(namespace, name)
+// metrics are the metrics of the adapter that serves the sources, nil if they are not known.
+func (m measures) metrics() *why.Metrics {
+	if len(m.group) > 0 {
+		return m.group.Metrics()
 	}
 	return m.single
 }
@@ -62,16 +52,16 @@ func (s *session) measured(ctx context.Context, a *why.Adapter) measures {
 }
 
 // measure reads the metrics of the adapter. The metrics of a group come with its members.
-func (s *session) measure(ctx context.Context, groups why.Groups) measures {
+func (s *session) measure(ctx context.Context, group why.Group) measures {
 	var m *why.Metrics
 	switch {
-	case len(groups) > 0 || s.config == nil && s.metricsServer == "":
+	case len(group) > 0 || s.config == nil && s.metricsServer == "":
 	case s.config == nil:
 		m, _ = page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
 	default:
 		m, _ = s.scrape(ctx, s.tunnel, adapterName)
 	}
-	return measures{groups, m}
+	return measures{group, m}
 }
 
 // scrapePod reads the metrics of one adapter of a group, by a port-forward of its own.
@@ -91,32 +81,21 @@ func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*wh
 	return page.ReadMetrics(ctx, client, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
 }
 
-// memberFindings are the lines of doctor about groups: each group, and each of its members.
-func memberFindings(all why.Groups) (found []finding) {
-	for _, g := range all {
-		text, problem := g.Sentence()
-		found = append(found, finding{Subject: all.Title(g), OK: !problem, Detail: text})
-		for i := range g {
-			found = append(found, finding{Subject: "member " + g[i].Pod, OK: !g[i].Problem(), Detail: g.About(&g[i])})
-		}
+// memberFindings are the lines of doctor about a group: one of the group, and one of each of its members.
+func memberFindings(g why.Group) (found []finding) {
+	if len(g) == 0 {
+		return nil
+	}
+	text, problem := g.Sentence()
+	found = append(found, finding{Subject: "group", OK: !problem, Detail: text})
+	for i := range g {
+		found = append(found, finding{Subject: "member " + g[i].Pod, OK: !g[i].Problem(), Detail: g.About(&g[i])})
 	}
 	return found
 }
 
-// memberLine is the line of top about groups.
-func memberLine(all why.Groups) string {
-	if len(all) == 1 {
-		return "Members of " + adapterName + ": " + memberWords(all[0]) + "."
-	}
-	var parts []string
-	for _, g := range all {
-		parts = append(parts, all.Title(g)+": "+memberWords(g))
-	}
-	return "Members of " + adapterName + ", " + strings.Join(parts, "; ") + "."
-}
-
-// memberWords has some words about each member of a group.
-func memberWords(g why.Group) string {
+// memberLine is the line of top about a group: some words about each member.
+func memberLine(g why.Group) string {
 	var parts []string
 	for i := range g {
 		m := &g[i]
@@ -125,12 +104,12 @@ func memberWords(g why.Group) string {
 		case why.MemberSilent:
 			parts = append(parts, name+" does not answer")
 		case why.MemberOwns:
-			parts = append(parts, name+" owns the shard")
+			parts = append(parts, name+" owns the group")
 		case why.MemberAlone:
 			parts = append(parts, name+" has no majority")
 		default:
 			parts = append(parts, fmt.Sprintf("%s is %s behind", name, m.Behind))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return "Members of " + adapterName + ": " + strings.Join(parts, ", ") + "."
 }

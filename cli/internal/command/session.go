@@ -99,7 +99,6 @@ func (e *env) session() (*session, error) {
 		return nil, err
 	}
 	s.tunnel = s.forward(pods...)
-	s.tunnel.others = s.podsOfOtherGroups
 	return s, nil
 }
 

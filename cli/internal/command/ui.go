@@ -107,7 +107,7 @@ type remote struct {
 	known   measures
 }
 
-// measured asks the members of groups, and reads the metrics. Both may be some seconds old.
+// measured asks the members of a group, and reads the metrics. Both may be some seconds old.
 // One view asks, and the others wait for it.
 func (r *remote) measured(ctx context.Context) measures {
 	r.asking.Lock()
@@ -115,13 +115,13 @@ func (r *remote) measured(ctx context.Context) measures {
 	if r.now().Sub(r.askedAt) > metricsAge {
 		ctx, cancel := context.WithTimeout(ctx, 2*memberPatience)
 		defer cancel()
-		var groups why.Groups
+		var group why.Group
 		if r.config != nil {
-			groups = r.session.members(ctx, r.adapterSet(ctx))
+			group = r.session.members(ctx, r.adapterSet(ctx))
 		}
 		asked, end := context.WithTimeout(ctx, memberPatience)
 		defer end()
-		known := r.measure(asked, groups)
+		known := r.measure(asked, group)
 		if errors.Is(ctx.Err(), context.Canceled) { // the view was left, and the adapter had no time to answer
 			return r.known
 		}
@@ -130,12 +130,12 @@ func (r *remote) measured(ctx context.Context) measures {
 	return r.known
 }
 
-// members are the groups of members for the page.
-func (r *remote) members(ctx context.Context) why.Groups { return r.measured(ctx).groups }
+// members are the members for the page.
+func (r *remote) members(ctx context.Context) why.Group { return r.measured(ctx).group }
 
 // metrics are the metrics for the page.
-func (r *remote) metrics(ctx context.Context, namespace, name string) *why.Metrics {
-	return r.measured(ctx).of(namespace, name)
+func (r *remote) metrics(ctx context.Context, _, _ string) *why.Metrics {
+	return r.measured(ctx).metrics()
 }
 
 // look returns the objects, which may be some seconds old.

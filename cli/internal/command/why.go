@@ -199,7 +199,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 		s.askKey(ctx, f, src)
 	}
 	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		f.Add(s.measured(ctx, f.Adapter).of(f.Namespace, f.Name))
+		f.Add(s.measured(ctx, f.Adapter).metrics())
 		if s.config == nil && s.metricsServer == "" {
 			f.Unmeasured = "--metrics-server was not given"
 		}

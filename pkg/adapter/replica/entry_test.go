@@ -104,7 +104,7 @@ func TestAppend_RefusedForGood(t *testing.T) {
 	})
 }
 
-// After an attempt whose outcome is unknown, the answer that another member owns the shard does not say that nothing was
+// After an attempt whose outcome is unknown, the answer that another member owns the group does not say that nothing was
 // changed: the entry may have been added, and removed from the log since. A part that is not the last one changes nothing.
 func TestAppend_FencedAfterUnknown(t *testing.T) {
 	t.Parallel()

@@ -8,10 +8,10 @@ func (c *Config) BreakLease(share float64) { c.testFaults.lease = share }
 // BreakMark makes the member say that its view is on disk without a flush.
 func (c *Config) BreakMark() { c.testFaults.markUnsaved = true }
 
-// BreakClock makes the wall clock of each owner the shard's clock.
+// BreakClock makes the wall clock of each owner the group's clock.
 func (c *Config) BreakClock() { c.testFaults.notHeld = true }
 
-// BreakRelease makes the lease last until the release of the shard has an answer.
+// BreakRelease makes the lease last until the release of the group has an answer.
 func (c *Config) BreakRelease() { c.testFaults.endsLate = true }
 
 // BreakParts makes one batch of the parts of two owners.

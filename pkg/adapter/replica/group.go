@@ -29,7 +29,7 @@ type Config struct {
 	// Level is the newest level of entries that this member understands, default none: then
 	// it does not report it, and writes the first.
 	Level int
-	// Silence is T: a standby claims the shard when it has received nothing from the owner for so long.
+	// Silence is T: a standby claims the group when it has received nothing from the owner for so long.
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
 	Clock func() time.Duration
@@ -37,7 +37,7 @@ type Config struct {
 	Wall func() time.Time
 	// Clocks is what this member knows of the other members' wall clocks, default nothing: they count as right.
 	Clocks *Clocks
-	// Unfit reports that this member should not own the shard while another one can: it claims
+	// Unfit reports that this member should not own the group while another one can: it claims
 	// only after a long silence. Default: its wall clock is wrong, or not known to be right, by Clocks.
 	Unfit func() bool
 	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
@@ -52,7 +52,7 @@ type Config struct {
 	// ends with ErrGap.
 	Copy func(ctx context.Context, wrong bool, hold func()) error
 	// Damaged reports that the view has met data that cannot be read. It is replaced by a copy once another member owns
-	// the shard. Default: never.
+	// the group. Default: never.
 	Damaged func() bool
 	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
 	Keep int64
@@ -67,13 +67,13 @@ type Config struct {
 type testFaults struct {
 	lease       float64 // another share for the lease
 	markUnsaved bool    // marks without a flush
-	notHeld     bool    // the clock of the shard is the owner's wall clock
+	notHeld     bool    // the clock of the group is the owner's wall clock
 	endsLate    bool    // the lease lasts until the release has an answer
 	joins       bool    // parts of batches of two owners become one batch
 	entry       int     // another size of entries, so that small batches have many parts
 }
 
-// Group is one member of a shard's group.
+// Group is one member of a group.
 type Group struct {
 	cfg       Config
 	tenure    atomic.Pointer[Tenure]
@@ -91,7 +91,7 @@ type Group struct {
 
 	mu       sync.Mutex
 	state    State
-	shard    clockReadings
+	clock    clockReadings // of the group's clock
 	caughtUp bool
 	current  time.Duration // when the view had all that this member had received
 	changed  chan struct{}
@@ -166,7 +166,7 @@ func New(cfg Config) *Group {
 	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
 }
 
-// Run follows the log and owns the shard from time to time, until ctx ends. Its error is
+// Run follows the log and owns the group from time to time, until ctx ends. Its error is
 // one that no repetition ends: the process must end.
 func (g *Group) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
@@ -203,7 +203,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// copy replaces the view, and says meanwhile who owns the shard.
+// copy replaces the view, and says meanwhile who owns the group.
 func (g *Group) copy(ctx context.Context, why error) {
 	if errors.Is(why, errDiffers) {
 		g.cfg.Logger.Error("this member's view differs from the others': it is replaced by a copy of another member's")
@@ -238,7 +238,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 // The pause after a copy that failed. A copy is a whole view of another member, which has other work.
 const leastCopyPause, mostCopyPause = time.Second, time.Minute
 
-// halt waits for the end of ctx, and says meanwhile who owns the shard: the program is too
+// halt waits for the end of ctx, and says meanwhile who owns the group: the program is too
 // old for the log. The member goes on to count for the log.
 func (g *Group) halt(ctx context.Context, why error) {
 	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
@@ -247,7 +247,7 @@ func (g *Group) halt(ctx context.Context, why error) {
 	g.watchClaims(ctx, ctx.Done())
 }
 
-// watchClaims records who owns the shard until it is done.
+// watchClaims records who owns the group until it is done.
 func (g *Group) watchClaims(ctx context.Context, done <-chan struct{}) {
 	tick := g.pollTicker()
 	defer tick.Stop()
@@ -353,7 +353,7 @@ func (g *Group) see(s State) {
 		g.headChanged = g.cfg.Clock()
 		if !s.Wall.IsZero() {
 			// A release too: it may be of an owner of which this member has received nothing.
-			g.shard.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
+			g.clock.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
 		}
 		if g.caughtUp && g.tail.Load() >= g.state.Last {
 			g.current = g.headChanged
@@ -367,7 +367,7 @@ func (g *Group) see(s State) {
 	}
 }
 
-// Owner returns who owns the shard, by what this member knows, and a channel that is closed
+// Owner returns who owns the group, by what this member knows, and a channel that is closed
 // when that changes. own: it is this member, and its lease lasts.
 func (g *Group) Owner() (o Owner, own bool, changed <-chan struct{}) {
 	t := g.tenure.Load()
@@ -471,7 +471,7 @@ func (g *Group) ownedByOther() bool {
 	return g.state.Owner.Member != "" && g.state.Owner.Member != g.cfg.Member
 }
 
-// mayClaim reports that the owner was silent for long enough, or has released the shard.
+// mayClaim reports that the owner was silent for long enough, or has released the group.
 func (g *Group) mayClaim() bool {
 	if g.leave.Load() {
 		return false

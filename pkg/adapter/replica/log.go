@@ -8,7 +8,7 @@ import (
 
 // ErrFenced is returned where the log has another owner, or another head, than the caller
 // thought: nothing was changed. Any other error of a change, but ErrTooLarge, means that its outcome is unknown.
-var ErrFenced = errors.New("replica: another member owns the shard")
+var ErrFenced = errors.New("replica: another member owns the group")
 
 // ErrGap is returned where the log does not have the next entry of a view any more.
 var ErrGap = errors.New("replica: the log does not reach back to this view: it needs a copy of another member's view")
@@ -19,24 +19,24 @@ var ErrSetBack = errors.New("replica: the disk of this member went back to an ea
 // ErrLevel is returned by a view for an entry that only a newer program understands.
 var ErrLevel = errors.New("replica: an entry of the log is of a newer program")
 
-// Owner is what a member writes when it claims a shard.
+// Owner is what a member writes when it claims the group.
 type Owner struct {
-	Member  string `json:"member"`  // "": the shard was released
+	Member  string `json:"member"`  // "": the group was released
 	Address string `json:"address"` // where other members forward calls to
 	Claim   string `json:"claim"`   // differs with each attempt
-	// Clock is the member by whose wall clock the shard's clock went last, and Held how far
+	// Clock is the member by whose wall clock the group's clock went last, and Held how far
 	// it was held back at most.
 	Clock string        `json:"clock"`
 	Held  time.Duration `json:"held"`
 }
 
-// State is who owns the shard, and how far the log is. A revision counts the changes of the log.
+// State is who owns the group, and how far the log is. A revision counts the changes of the log.
 type State struct {
 	Epoch int64 // the revision of the last claim or release; 0: there was none
 	Owner Owner
 	Head  int64     // the revision of the last append, renewal, claim or release
 	Last  uint64    // the number of the newest entry at the Head
-	Wall  time.Time // the shard's clock when that was sent
+	Wall  time.Time // the group's clock when that was sent
 }
 
 // Entry is one entry of the log. Numbers begin at 1 and have no gaps.
@@ -52,9 +52,9 @@ type Page struct {
 	Revision int64 // where to follow the log from, if there is no more
 }
 
-// Log is the log of one shard, as one member reaches it. It is safe for concurrent use.
+// Log is the log of a group, as one member reaches it. It is safe for concurrent use.
 // A change that has returned is part of what this member reads from then on. wall is the
-// shard's clock, which the head shows.
+// group's clock, which the head shows.
 type Log interface {
 	// Append adds an entry if the epoch is the current one and there is no entry with that
 	// number. It may be repeated with the same arguments. added is false if an earlier
@@ -66,7 +66,7 @@ type Log interface {
 	// Claim makes the owner the next one if epoch and head are still as seen, and returns the
 	// new epoch.
 	Claim(ctx context.Context, seen State, next Owner, wall time.Time) (epoch int64, err error)
-	// Release gives the shard to the first member that claims it. next has no member.
+	// Release gives the group to the first member that claims it. next has no member.
 	Release(ctx context.Context, epoch int64, next Owner, wall time.Time) error
 
 	// Read returns entries behind the given number, in order.

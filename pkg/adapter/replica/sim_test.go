@@ -99,7 +99,7 @@ func (h *had) add(o had) {
 type promise struct {
 	made  time.Time
 	delay time.Duration
-	due   time.Time // on the shard's clock
+	due   time.Time // on the group's clock
 }
 
 // deliver delivers what is due while the tenure lasts, and looks for what is early.
@@ -270,7 +270,7 @@ func (w *world) owners() (owners []*member) {
 		if m.tenure.Valid() {
 			owners, names = append(owners, m), append(names, m.name)
 			if m.left {
-				w.problem("%s owns the shard, and has handed it over", m.name)
+				w.problem("%s owns the group, and has handed it over", m.name)
 			}
 		}
 	}
@@ -288,7 +288,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// leave hands the shard over for the end of the member's process, as an upgrade does.
+// leave hands the group over for the end of the member's process, as an upgrade does.
 func (w *world) leave(m *member, g *replica.Group, away time.Duration) {
 	g.HandOver()
 	w.mu.Lock()
@@ -442,7 +442,7 @@ func (w *world) settle() {
 	after := w.owners()
 	w.mu.Lock()
 	if len(before) != 1 || len(after) != 1 || after[0] == before[0] {
-		w.problem("without faults %d members own the shard; after a hand-over %d do", len(before), len(after))
+		w.problem("without faults %d members own the group; after a hand-over %d do", len(before), len(after))
 	}
 	w.quiet = true
 	w.mu.Unlock()
@@ -504,7 +504,7 @@ func seeds(t *testing.T, n uint64) (first, last uint64) {
 // Under lost, late, doubled and delayed calls, partitions, power losses, hand-overs, upgrades,
 // and disks that hang, are full or are lost, nothing acknowledged is lost, there is one lease
 // at a time, all views have one order, nothing is early, and in the end one member owns the
-// shard. A seed plays the same faults again; the order of goroutines may differ.
+// group. A seed plays the same faults again; the order of goroutines may differ.
 func TestGroup_KeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	first, last := seeds(t, 45)

@@ -69,7 +69,7 @@ func (l *silenced) Renew(ctx context.Context, epoch int64, last uint64, wall tim
 }
 
 // A delivery that begins with a rest of the lease has a tenth of a second for its first byte. One with a millisecond left
-// began, and its bytes were sent when another member owned the shard.
+// began, and its bytes were sent when another member owned the group.
 func TestLease_MarginBeforeADelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,9 +20,9 @@ func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 		"a claim needs the newest head":           claimSeesHead,
 		"entries are read and followed in order":  followed,
 		"what is trimmed is not read":             trimmed,
-		"a released shard is claimed at once":     released,
+		"a released group is claimed at once":     released,
 		"marks are of members":                    marked,
-		"the state says who owns the shard where": stated,
+		"the state says who owns the group where": stated,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t)
@@ -33,7 +33,7 @@ func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 	}
 }
 
-// wall is the shard's clock in these cases.
+// wall is the group's clock in these cases.
 var wall = time.Unix(0, 1_800_000_000_123_456_789)
 
 type conformance struct {
