@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -27,11 +26,9 @@ type trio struct {
 // group ends the single adapter for the time of the test, which is no parallel one.
 func (p *programs) group(t *testing.T) *trio {
 	t.Helper()
-	binary := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), p.path("adapter-replicated"))
-	if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
-		if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
-			t.Fatal(err)
-		}
+	binary := p.path("adapter-replicated")
+	if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
+		t.Fatal(err)
 	}
 	files := t.TempDir()
 	for name, text := range ownCertificate("localhost") {

@@ -167,7 +167,7 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 	g.lose(lost)
 	for cut := range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*250+rand.IntN(250))*time.Millisecond)
-		if out, err := exec.CommandContext(ctx, program(), g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
+		if out, err := exec.CommandContext(ctx, program, g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
 			t.Errorf("it ended by itself: %v\n%s", err, out)
 		}
 		cancel()
@@ -204,7 +204,7 @@ func TestGroup_TwoLostDisks(t *testing.T) {
 	var both sync.WaitGroup
 	for _, i := range []int{1, 2} {
 		both.Go(func() {
-			a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
+			a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
 			if err == nil {
 				a.Kill()
 				t.Errorf("%s started", name(i))

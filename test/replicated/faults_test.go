@@ -407,7 +407,7 @@ func TestFollowers_DiskNearlyFull(t *testing.T) {
 	ends(t, g.members[one])
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		out, _ := exec.CommandContext(ctx, program(), g.flags(one)...).CombinedOutput()
+		out, _ := exec.CommandContext(ctx, program, g.flags(one)...).CombinedOutput()
 		cancel()
 		t.Logf("started with a full disk, it said:\n%s", out)
 	}

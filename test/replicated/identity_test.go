@@ -61,7 +61,7 @@ func TestGroup_OldDiskComesBack(t *testing.T) {
 	}
 	g.kill(old)
 	comeBack()
-	a, err := harness.Process{Binary: program()}.Launch(g.flags(old)...)
+	a, err := harness.Process{Binary: program}.Launch(g.flags(old)...)
 	if err == nil {
 		a.Kill()
 		t.Error("the member with the old disk started")

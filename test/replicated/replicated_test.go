@@ -1,7 +1,6 @@
 package replicated
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,23 +21,14 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none. Programs are built in
-// programs.
-var built, programs string
-
-// program is the binary of the members.
-func program() string { return cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built) }
+// program is the binary of the members. More are built in programs.
+var program, programs string
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, func(dir string) (func() error, error) {
 		programs = dir
-		if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
-			built = filepath.Join(dir, "adapter-replicated")
-			if err := harness.Build(built, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
-				return nil, err
-			}
-		}
-		return func() error { return nil }, nil
+		program = filepath.Join(dir, "adapter-replicated")
+		return func() error { return nil }, harness.Build(program, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated")
 	}))
 }
 
@@ -98,7 +88,7 @@ func startWith(t testing.TB, set func(g *group)) *group {
 // prepare makes a group whose members are not started.
 func prepare(t testing.TB, set func(g *group)) *group {
 	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]*arrival{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
-	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
+	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
 	t.Cleanup(g.sink.Close)

@@ -18,6 +18,8 @@ type stoppedLog struct {
 	entry replica.Entry
 }
 
+func (l stoppedLog) State(context.Context) (replica.State, error) { return replica.State{}, nil }
+
 func (l stoppedLog) Read(context.Context, uint64) (replica.Page, error) {
 	return replica.Page{Entries: []replica.Entry{l.entry}}, nil
 }

@@ -149,7 +149,7 @@ func (m *Member) Join(ctx context.Context) error {
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]),
-		Log: entries, View: m.view, Copy: m.copyView, Damaged: func() bool { return m.view.current.Load().Damaged() }, Level: store.Level(),
+		Log: entries, View: m.view, Copy: m.copyView, Damaged: func() bool { return m.view.current.Load().Damaged() },
 		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks,
 		Unfit: m.unfitToClaim, Own: m.runTenure, Logger: m.cfg.Log,
 	})

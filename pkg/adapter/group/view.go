@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -61,13 +60,7 @@ func (v *view) Applied() uint64 { return v.current.Load().Applied() }
 func (v *view) Chain() (applied, hash uint64) { return v.get().Chain() }
 
 // Apply implements replica.View.
-func (v *view) Apply(seq uint64, batch []byte) error {
-	err := v.get().Apply(seq, batch)
-	if errors.Is(err, store.ErrLevel) {
-		return errors.Join(replica.ErrLevel, err)
-	}
-	return err
-}
+func (v *view) Apply(seq uint64, batch []byte) error { return v.get().Apply(seq, batch) }
 
 // Flush implements replica.View.
 func (v *view) Flush() error { return v.get().Flush() }

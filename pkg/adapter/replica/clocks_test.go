@@ -173,11 +173,11 @@ func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch, err := b.Claim(ctx, seen, replica.Owner{Member: "b", Claim: "b/1", Clock: "b"}, time.Now())
+		epoch, err := b.Claim(ctx, seen, replica.Owner{Member: "b", Claim: "b/1", Clock: "b", Format: replica.Format}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Release(ctx, epoch, replica.Owner{Clock: "b"}, time.Now()); err != nil {
+		if err := b.Release(ctx, epoch, replica.Owner{Clock: "b", Format: replica.Format}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		a.Cut(false, false)

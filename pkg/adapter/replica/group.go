@@ -26,9 +26,6 @@ type Config struct {
 	Address string   // where other members forward calls to
 	Log     Log
 	View    View
-	// Level is the newest level of entries that this member understands, default none: then
-	// it does not report it, and writes the first.
-	Level int
 	// Silence is T: a standby claims the group when it has received nothing from the owner for so long.
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
@@ -80,7 +77,6 @@ type Group struct {
 	leave     atomic.Bool
 	trimmed   atomic.Uint64 // by this member
 	tenures   atomic.Int64  // of this member
-	agreed    atomic.Int64  // the level that all members understand, as far as an owner knows
 	ended     chan struct{} // of the last Own; nil at first
 	copyPause time.Duration // after the last copy, if that failed
 	copies    atomic.Bool   // Report.Copies
@@ -184,9 +180,7 @@ func (g *Group) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case (errors.Is(err, ErrGap) || errors.Is(err, ErrDamaged) || isWrong(err)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
-		case errors.Is(err, ErrLevel):
-			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), isWrong(err), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), isWrong(err), errors.Is(err, errView), errors.Is(err, ErrFormat):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -237,15 +231,6 @@ func (g *Group) copy(ctx context.Context, why error) {
 
 // The pause after a copy that failed. A copy is a whole view of another member, which has other work.
 const leastCopyPause, mostCopyPause = time.Second, time.Minute
-
-// halt waits for the end of ctx, and says meanwhile who owns the group: the program is too
-// old for the log. The member goes on to count for the log.
-func (g *Group) halt(ctx context.Context, why error) {
-	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
-	g.fallBehind()
-	g.copies.Store(false)
-	g.watchClaims(ctx, ctx.Done())
-}
 
 // watchClaims records who owns the group until it is done.
 func (g *Group) watchClaims(ctx context.Context, done <-chan struct{}) {
@@ -330,16 +315,16 @@ func (g *Group) read(ctx context.Context) (int64, error) {
 	}
 }
 
-// readTo brings the view up to the number, which this member has received.
-func (g *Group) readTo(ctx context.Context, last uint64) error {
-	if last <= g.tail.Load() {
-		return nil
+// readTo brings the view up to the state, which this member has received.
+func (g *Group) readTo(ctx context.Context, s *State) error {
+	if err := s.check(); err != nil || s.Last <= g.tail.Load() {
+		return err
 	}
 	if _, err := g.read(ctx); err != nil {
 		return err
 	}
-	if at := g.tail.Load(); last > at {
-		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, last)
+	if at := g.tail.Load(); s.Last > at {
+		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
 	}
 	return nil
 }
@@ -404,6 +389,13 @@ func (g *Group) Behind() time.Duration {
 
 // standBy follows the log until a claim succeeds, and returns its epoch and the claim.
 func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error) {
+	s, err := g.cfg.Log.State(ctx)
+	if err == nil {
+		err = s.check() // before an entry is read
+	}
+	if err != nil {
+		return 0, claim{}, err
+	}
 	from, err := g.read(ctx)
 	if err != nil {
 		return 0, claim{}, err
@@ -412,13 +404,12 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	defer cancel()
 	updates := g.cfg.Log.Follow(ctx, from)
 	// The state is read after the log is followed, so that nothing falls between.
-	s, err := g.cfg.Log.State(ctx)
-	if err != nil {
+	if s, err = g.cfg.Log.State(ctx); err != nil {
 		return 0, claim{}, err
 	}
 	g.see(s)
 	g.headChanged = g.cfg.Clock()
-	if err := g.readTo(ctx, s.Last); err != nil {
+	if err := g.readTo(ctx, &s); err != nil {
 		return 0, claim{}, err
 	}
 	g.mu.Lock()
@@ -437,7 +428,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			if !ok {
 				return 0, claim{}, errors.New("replica: the log ended to send changes")
 			}
-			if err := g.readTo(ctx, s.Last); err != nil {
+			if err := g.readTo(ctx, &s); err != nil {
 				return 0, claim{}, err
 			}
 			g.see(s)
@@ -506,7 +497,7 @@ func (g *Group) mayClaim() bool {
 func (g *Group) claim(ctx context.Context) (int64, error) {
 	g.claims++
 	sent, hold := g.cfg.Clock(), g.claimHoldback()
-	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold}
+	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold, Format: Format}
 	g.pending = claim{next.Claim, sent, hold}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)
 	defer cancel()

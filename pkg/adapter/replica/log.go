@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -16,8 +17,21 @@ var ErrGap = errors.New("replica: the log does not reach back to this view: it n
 // ErrSetBack is the error of a log that lacks what this member has promised to others.
 var ErrSetBack = errors.New("replica: the disk of this member went back to an earlier state, as of a snapshot of its volume: what it promised since is lost")
 
-// ErrLevel is returned by a view for an entry that only a newer program understands.
-var ErrLevel = errors.New("replica: an entry of the log is of a newer program")
+// Format is the form of what members write into the log: heads, entries and the batches in them, marks and reports. A
+// change that another program would misread makes the next number. Each claim has it, and a member that finds another
+// one in a claim ends with ErrFormat, before it reads an entry.
+const Format = 1
+
+// ErrFormat is the error of a log whose claim has another Format.
+var ErrFormat = errors.New("replica: the log is of another version of this program")
+
+// check refuses a log that was claimed by a program with another format.
+func (s *State) check() error {
+	if s.Epoch == 0 || s.Owner.Format == Format {
+		return nil
+	}
+	return fmt.Errorf("%w: its owner's claim has format %d, and this program has format %d: run one version on all members", ErrFormat, s.Owner.Format, Format)
+}
 
 // Owner is what a member writes when it claims the group.
 type Owner struct {
@@ -28,6 +42,8 @@ type Owner struct {
 	// it was held back at most.
 	Clock string        `json:"clock"`
 	Held  time.Duration `json:"held"`
+	// Format is the [Format] of the member's program, also in a release.
+	Format int `json:"format"`
 }
 
 // State is who owns the group, and how far the log is. A revision counts the changes of the log.
@@ -94,9 +110,8 @@ type Log interface {
 
 // Report is what a member says about itself.
 type Report struct {
-	Level int    `json:"level"` // of entries that its program understands
-	Seq   uint64 `json:"seq"`   // what it has applied
-	Hash  uint64 `json:"hash"`  // View.Chain at Seq
+	Seq  uint64 `json:"seq"`  // what it has applied
+	Hash uint64 `json:"hash"` // View.Chain at Seq
 	// Copies: it takes a copy of a view that it has space for, or reads what the log has behind the copy. The log
 	// is kept meanwhile. Beat differs in each report.
 	Copies bool  `json:"copies,omitempty"`
@@ -111,8 +126,7 @@ type View interface {
 	// Two views with the same entries have the same hash.
 	Chain() (applied, hash uint64)
 	// Apply applies the batch whose last part is the entry. The entries between Applied and this
-	// one have nothing else to apply. Its error is ErrLevel where a newer program can: nothing
-	// was applied.
+	// one have nothing else to apply.
 	Apply(seq uint64, batch []byte) error
 	// Flush returns once everything that was applied before is on disk.
 	Flush() error

@@ -25,7 +25,6 @@ const (
 	copying = 1500 * time.Millisecond // what a copy takes: more is written meanwhile than keep
 	largest = 60                      // bytes of an entry: some batches have many parts
 	unsaved = 40                      // entries that a view takes while its disk is full
-	newer   = 20 * time.Second        // after which a process is of a newer program
 )
 
 // member is one machine of the simulation.
@@ -40,7 +39,6 @@ type member struct {
 	tenure *replica.Tenure
 	group  *replica.Group // nil: it has no power
 	left   bool           // it has handed over for its end
-	level  int            // of entries that it understands
 	clocks *replica.Clocks
 	cancel context.CancelFunc
 }
@@ -87,10 +85,10 @@ func (a *alarms) Handle(_ context.Context, r slog.Record) error {
 }
 
 // had is what happened in a history.
-type had struct{ acked, newer, tenures, copies, handOvers, filled int }
+type had struct{ acked, tenures, copies, handOvers, filled int }
 
 func (h *had) add(o had) {
-	h.acked, h.newer, h.tenures = h.acked+o.acked, h.newer+o.newer, h.tenures+o.tenures
+	h.acked, h.tenures = h.acked+o.acked, h.tenures+o.tenures
 	h.copies, h.handOvers, h.filled = h.copies+o.copies, h.handOvers+o.handOvers, h.filled+o.filled
 }
 
@@ -132,12 +130,8 @@ func (w *world) start(m *member) {
 	defer w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	begun, log, view, offset := time.Now(), m.log, m.view, m.offset
-	m.level = 1
-	if begun.Sub(w.begun) > newer {
-		m.level = 2
-	}
 	cfg := replica.Config{
-		Member: m.name, Members: w.names, Log: log, View: view, Silence: silence, Level: m.level,
+		Member: m.name, Members: w.names, Log: log, View: view, Silence: silence,
 		Clock:  func() time.Duration { return time.Duration(float64(time.Since(begun)) * m.rate) },
 		Wall:   func() time.Time { return time.Now().Add(offset) },
 		Clocks: replica.NewClocks(m.name, len(w.names)-1),
@@ -212,8 +206,7 @@ func (w *world) own(ctx context.Context, m *member, t *replica.Tenure) {
 	for caller := range 3 {
 		callers.Go(func() {
 			for n := 0; ctx.Err() == nil && !w.ended(); n++ {
-				level := t.Level()
-				entry := fmt.Sprintf("%d/%s/%d/%d/%d", level, m.name, t.Epoch(), caller, n)
+				entry := fmt.Sprintf("%s/%d/%d/%d", m.name, t.Epoch(), caller, n)
 				if n%20 == 0 {
 					entry += strings.Repeat("/large", 50)
 				}
@@ -223,7 +216,6 @@ func (w *world) own(ctx context.Context, m *member, t *replica.Tenure) {
 				w.mu.Lock()
 				if err == nil {
 					w.acked[entry] = true
-					w.had.newer += level - 1
 					w.promises = append(w.promises, p)
 				}
 				w.mu.Unlock()
@@ -369,9 +361,6 @@ func simulate(t *testing.T, seed uint64, faults replicatest.Faults, testFaults f
 					w.problem("entry %d is %q in one view and %q in another", seq, old, data)
 				}
 				w.order[seq] = data
-				if int(data[0]-'0') > m.level {
-					w.problem("%s has an older program than entry %d", m.name, seq)
-				}
 			}}
 			w.members = append(w.members, m)
 		}
@@ -523,7 +512,7 @@ func TestGroup_KeepsItsPromises(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", all)
-	if first != last && min(all.newer, all.copies, all.handOvers, all.filled) == 0 {
+	if first != last && min(all.copies, all.handOvers, all.filled) == 0 {
 		t.Error("something was not tried")
 	}
 }

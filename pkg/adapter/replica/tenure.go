@@ -33,9 +33,6 @@ type Tenure struct {
 // Epoch grows with each tenure of any member.
 func (t *Tenure) Epoch() int64 { return t.epoch }
 
-// Level is the level of entries that all members understand.
-func (t *Tenure) Level() int { return max(1, int(t.g.agreed.Load())) }
-
 // LeaseRemaining is how long no other member can own the group, by what this one has read.
 func (t *Tenure) LeaseRemaining() time.Duration {
 	if t == nil || t.ended.Load() {
@@ -246,7 +243,7 @@ func (t *Tenure) Release(why string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback()}, t.Now()); err != nil {
+	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback(), Format: Format}, t.Now()); err != nil {
 		cfg.Logger.Warn("the group could not be released: another member claims it after the owner's silence", "error", err)
 	}
 }

@@ -116,7 +116,7 @@ func TestLease_MarginBeforeADelivery(t *testing.T) {
 type trimmed struct{ replica.Log }
 
 func (trimmed) State(context.Context) (replica.State, error) {
-	return replica.State{Epoch: 1, Owner: replica.Owner{Member: "b"}, Head: 1, Last: 9}, nil
+	return replica.State{Epoch: 1, Owner: replica.Owner{Member: "b", Format: replica.Format}, Head: 1, Last: 9}, nil
 }
 
 // A copy that fails again and again is tried less and less often, once a minute in the end, and meanwhile the member

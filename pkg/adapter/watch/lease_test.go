@@ -19,7 +19,6 @@ type lease struct {
 
 func (l *lease) Append(batch []byte) error { return l.view.Apply(l.view.Applied()+1, batch) }
 func (l *lease) Valid() bool               { return !l.over.Load() }
-func (l *lease) Level() int                { return store.Level() }
 
 // MostDisks implements store.Log.
 func (*lease) MostDisks(func(store.Disk) bool) bool { return true }

@@ -321,8 +321,8 @@ func (l *Log) Report(ctx context.Context, member string, r replica.Report) error
 	return nil
 }
 
-// Reports implements replica.Log. It asks the majority: of what this member alone has received, an
-// older program that was started since would be missing.
+// Reports implements replica.Log. It asks the majority: of what this member alone has received, a copy that was
+// begun since would be missing, and the log would be trimmed.
 func (l *Log) Reports(ctx context.Context) (map[string]replica.Report, error) {
 	answer, err := l.s.client.Get(ctx, l.report, clientv3.WithPrefix())
 	if err != nil {
