@@ -62,9 +62,6 @@ func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
 // what it has received of the group's clock. That may be old, when it was away, or was long on its
 // way. So it is not more than the difference of the clocks explains.
 func (g *Group) claimHoldback() time.Duration {
-	if g.cfg.testFaults.notHeld {
-		return 0
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return max(0, min(g.clock.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))

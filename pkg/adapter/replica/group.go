@@ -55,19 +55,9 @@ type Config struct {
 	Keep int64
 	// LogBytes is how many bytes the log may take, default LogBytes.
 	LogBytes int64
-	Logger   *slog.Logger // default: discards
-
-	testFaults testFaults
-}
-
-// testFaults is what tests break on purpose.
-type testFaults struct {
-	lease       float64 // another share for the lease
-	markUnsaved bool    // marks without a flush
-	notHeld     bool    // the clock of the group is the owner's wall clock
-	endsLate    bool    // the lease lasts until the release has an answer
-	joins       bool    // parts of batches of two owners become one batch
-	entry       int     // another size of entries, so that small batches have many parts
+	// EntryBytes is how large an entry of the log is at most, default MaxEntry.
+	EntryBytes int
+	Logger     *slog.Logger // default: discards
 }
 
 // Group is one member of a group.
@@ -153,13 +143,10 @@ func New(cfg Config) *Group {
 	if cfg.LogBytes == 0 {
 		cfg.LogBytes = LogBytes
 	}
-	if cfg.testFaults.lease == 0 {
-		cfg.testFaults.lease = leaseShare
+	if cfg.EntryBytes == 0 {
+		cfg.EntryBytes = MaxEntry
 	}
-	if cfg.testFaults.entry == 0 {
-		cfg.testFaults.entry = MaxEntry
-	}
-	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
+	return &Group{cfg: cfg, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
 }
 
 // Run follows the log and owns the group from time to time, until ctx ends. Its error is

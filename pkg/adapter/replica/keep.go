@@ -181,10 +181,8 @@ func (g *Group) Mark(ctx context.Context) (uint64, error) {
 	g.marking.Lock()
 	emptied, applied := g.emptied, g.cfg.View.Applied()
 	g.marking.Unlock()
-	if !g.cfg.testFaults.markUnsaved {
-		if err := g.cfg.View.Flush(); err != nil { // it may take long
-			return 0, fmt.Errorf("%w: %w", errFlush, err)
-		}
+	if err := g.cfg.View.Flush(); err != nil { // it may take long
+		return 0, fmt.Errorf("%w: %w", errFlush, err)
 	}
 	g.marking.Lock()
 	defer g.marking.Unlock()

@@ -60,7 +60,7 @@ func (t *Tenure) AwaitMargin() bool {
 
 func (t *Tenure) extend(sent time.Duration) {
 	t.sent.Store(int64(sent))
-	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.testFaults.lease)
+	lease := sent + time.Duration(float64(t.g.cfg.Silence)*leaseShare)
 	for {
 		old := t.lease.Load()
 		if int64(lease) <= old || t.lease.CompareAndSwap(old, int64(lease)) {
@@ -93,7 +93,7 @@ func (t *Tenure) Append(batch []byte) error {
 	defer func() { <-t.turn }()
 	g := t.g
 	for rest, kind := batch, byte(firstPart); kind&lastPart == 0; kind &^= firstPart {
-		part := rest[:min(len(rest), g.cfg.testFaults.entry-headBytes)]
+		part := rest[:min(len(rest), g.cfg.EntryBytes-headBytes)]
 		if rest = rest[len(part):]; len(rest) == 0 {
 			kind |= lastPart
 		}
@@ -236,11 +236,7 @@ func (t *Tenure) Release(why string) {
 	}
 	cfg := &t.g.cfg
 	// The lease ends before the release is sent: a member that claims then need not wait for it.
-	if cfg.testFaults.endsLate {
-		defer t.end(errors.New(why))
-	} else {
-		t.end(errors.New(why))
-	}
+	t.end(errors.New(why))
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
 	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback(), Format: Format}, t.Now()); err != nil {
