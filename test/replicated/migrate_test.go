@@ -31,7 +31,7 @@ func (g *group) documented(i int, command string) (string, error) {
 		g.t.Fatalf("docs/replication.md has no command %s", command)
 	}
 	binary, arguments, _ := strings.Cut(line, " ")
-	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program()}[binary]
+	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program}[binary]
 	dir := "'" + filepath.Join(g.dir, name(i)) + "'"
 	line = "'" + binary + "' " + strings.NewReplacer("/var/lib/reschedule", dir, "/var/lib/restored", dir, "reschedule.tar", "'"+filepath.Join(g.dir, "reschedule.tar")+"'").Replace(arguments)
 	out, err := exec.CommandContext(g.t.Context(), "sh", "-c", line).CombinedOutput()
@@ -88,7 +88,7 @@ func TestMigrate_ThereAndBack(t *testing.T) {
 	}
 	was := g.occurrence(0, late)
 	g.kill(0)
-	if a, err := (harness.Process{Binary: program()}).Launch(g.flags(0)...); err == nil {
+	if a, err := (harness.Process{Binary: program}).Launch(g.flags(0)...); err == nil {
 		a.Kill()
 		t.Fatal("a member started with the directory of a single adapter")
 	} else if !strings.Contains(err.Error(), toGroup) {
@@ -209,7 +209,7 @@ func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range g.members {
 		all.Go(func() {
-			a, err := harness.Process{Binary: program()}.Launch(append(g.flags(i), "--migrate")...)
+			a, err := harness.Process{Binary: program}.Launch(append(g.flags(i), "--migrate")...)
 			switch {
 			case err == nil && i == 0:
 				a.Kill()
@@ -265,7 +265,7 @@ func TestGroup_FirstStartCutOff(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(), g.flags(0)...)
+	cmd := exec.CommandContext(ctx, program, g.flags(0)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestMigrate_FirstStartCutOff(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*150+rand.IntN(300))*time.Millisecond)
 				defer cancel()
-				if out, err := exec.CommandContext(ctx, program(), append(g.flags(i), "--migrate")...).CombinedOutput(); ctx.Err() == nil { // kill -9
+				if out, err := exec.CommandContext(ctx, program, append(g.flags(i), "--migrate")...).CombinedOutput(); ctx.Err() == nil { // kill -9
 					t.Errorf("it ended by itself: %v\n%s", err, out)
 				}
 			})

@@ -26,9 +26,6 @@ const (
 type Spec struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
-	// Group is the number of the group of adapters that has the source, or NoGroup. It has no
-	// meaning for an adapter that is alone.
-	Group int
 
 	Sink       Target
 	DeadLetter *Target
@@ -70,9 +67,6 @@ type Spec struct {
 
 	Watch *Watch // nil: the source watches nothing
 }
-
-// NoGroup is the number of the group of a source that no group has yet.
-const NoGroup = -1
 
 // Ceilings are the administrator's bounds of a namespace, over the sum of its
 // sources; 0 = none.

@@ -115,8 +115,8 @@
 // m/format is 4. It is 5 in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
 // Such a view may have m/history, which distinguishes its group from others that began with the same
-// store, and m/before, the history before and its last entry in the group; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
-// is not the first. [ToGroup] and [ToSingle] change one into the other.
+// store, and m/before, the history before and its last entry in the group; and m/sealed, once the group has ended.
+// [ToGroup] and [ToSingle] change one into the other.
 // A program refuses a directory with an unknown number and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of

@@ -79,7 +79,7 @@ func ToSingle(o Options) (changed bool, err error) {
 			return err
 		}
 		changed = true
-		if err := db.setFormat(formatSingle, map[string][]byte{metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10), metaApplied: nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+		if err := db.setFormat(formatSingle, map[string][]byte{metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10), metaApplied: nil, metaHistory: nil, metaBefore: nil, metaSealed: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)
@@ -116,7 +116,7 @@ func Restored(o Options, to Form, checksum []byte) error {
 		}
 		return db.setFormat(formatSingle, map[string][]byte{
 			metaRevision: strconv.AppendUint(nil, beyond(uint64(bound), time.Now()), 10),
-			metaApplied:  nil, metaHistory: nil, metaBefore: nil, metaSealed: nil, metaLevel: nil,
+			metaApplied:  nil, metaHistory: nil, metaBefore: nil, metaSealed: nil,
 		})
 	})
 }
@@ -149,9 +149,6 @@ func migrate(o *Options, change func(*DB) error) error {
 			err = db.takeFormat(format)
 		} else if db.view = hasLog(fs, o.Dir); !db.view { // else what it has is in the log
 			err = ErrNothing
-		}
-		if err == nil {
-			_, err = db.takeLevel()
 		}
 		if err != nil {
 			return err

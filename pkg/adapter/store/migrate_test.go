@@ -49,7 +49,6 @@ type group struct{ view *store.View }
 
 func (g group) Append(batch []byte) error { return g.view.Apply(g.view.Applied()+1, batch) }
 func (g group) Valid() bool               { return true }
-func (g group) Level() int                { return 1 }
 
 // MostDisks implements store.Log.
 func (group) MostDisks(func(store.Disk) bool) bool { return true }
