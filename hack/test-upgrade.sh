@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the adapters of the commit FROM and runs the tests that upgrade them and go back: one that is alone, a
 # group, member by member, and one with a source that watches, at a real API server. FROM has to be in this clone,
-# and its data directory has to be of the same format.
+# and its data directory and its log have to be of the same formats.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 from=${FROM:?is the commit to upgrade from}
@@ -19,5 +19,5 @@ check() { go test -count=1 -timeout 30m -v -run TestUpgrade "$@"; }
 build adapter
 check ./test/blackbox -upgrade.from="$work/adapter"
 build adapter-replicated
-ADAPTER_REPLICATED_BINARY=$work/adapter-replicated check ./test/replicated
+check ./test/replicated -upgrade.from="$work/adapter-replicated"
 check ./test/cluster -run TestUpgrade_Watching -upgrade.from="$work/adapter"

@@ -147,7 +147,7 @@ var plan = map[string]rule{
 		never: []string{module + "pkg/reconciler"},
 	},
 
-	// It joins the shard's ownership with the state, and does not know the adapter around it.
+	// It joins the group's ownership with the state, and does not know the adapter around it.
 	"pkg/adapter/group": {
 		may: []string{
 			"pkg/adapter/api", "pkg/adapter/backup", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/loglimit", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",

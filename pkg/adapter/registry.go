@@ -132,12 +132,9 @@ func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 }
 
 // Serves implements sources.Registry.
-func (r registry) Serves(int) bool { return true }
-
-// Serves implements sources.Registry.
-func (r membership) Serves(group int) bool {
-	q, _, _ := r.member.Serving()
-	return q != nil && r.member.HasGroup(group)
+func (r registry) Serves() bool {
+	q, _, _ := r.parts()
+	return q != nil
 }
 
 // watchChanged reports that the watch status of a source has changed.

@@ -7,12 +7,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/retry"
 
-	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
@@ -128,104 +124,4 @@ func TestStatus_NotForWildcardRoles(t *testing.T) {
 	if err := patchStatus(t, as(kube.SystemNamespace, controllerAccount), `{"sinkUri":"http://sink"}`); err != nil {
 		t.Errorf("the controller's sink: %v", err)
 	}
-}
-
-// The controller alone says which group of adapters has a source. Neither a tenant with every
-// verb on sources nor the adapter chooses or changes the group, by whichever verb.
-func TestStatus_GroupIsTheControllers(t *testing.T) {
-	t.Parallel()
-	as, ns := wildcardRole(t)
-	dev, adapter, controller := as(ns, "dev"), as(kube.SystemNamespace, adapterAccount), as(kube.SystemNamespace, controllerAccount)
-	annotated := func(o *unstructured.Unstructured, group string) *unstructured.Unstructured {
-		t.Helper()
-		if err := unstructured.SetNestedField(o.Object, group, "status", "annotations", v1alpha1.GroupAnnotation); err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	read := func() *unstructured.Unstructured {
-		t.Helper()
-		o, err := dev.Get(t.Context(), "x", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	expect := func(what, want string) {
-		t.Helper()
-		if got, _, _ := unstructured.NestedString(read().Object, "status", "annotations", v1alpha1.GroupAnnotation); got != want {
-			t.Errorf("%s: the source is in group %q, want %q", what, got, want)
-		}
-	}
-	choose := func() {
-		t.Helper()
-		if _, err := dev.Create(t.Context(), annotated(manifest(t, "x", toURI), "1"), strict); err != nil {
-			t.Fatal(err)
-		}
-		expect("create", "")
-	}
-	choose()
-	group := func(number string) string {
-		return `{"annotations":{"` + v1alpha1.GroupAnnotation + `":` + number + `}}`
-	}
-	if err := patchStatus(t, controller, group(`"0"`)); err != nil {
-		t.Fatalf("the controller places a source: %v", err)
-	}
-	expect("the controller", "0")
-
-	for what, try := range map[string]func(of dynamic.ResourceInterface, subresources ...string) error{
-		"update": func(of dynamic.ResourceInterface, subresources ...string) error {
-			return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the programs write too
-				_, err := of.Update(t.Context(), annotated(read(), "1"), metav1.UpdateOptions{}, subresources...)
-				return err
-			})
-		},
-		"update without annotations": func(of dynamic.ResourceInterface, subresources ...string) error {
-			return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-				o := read()
-				unstructured.RemoveNestedField(o.Object, "status", "annotations")
-				_, err := of.Update(t.Context(), o, metav1.UpdateOptions{}, subresources...)
-				return err
-			})
-		},
-		"merge patch": func(of dynamic.ResourceInterface, subresources ...string) error {
-			_, err := of.Patch(t.Context(), "x", types.MergePatchType, []byte(`{"status":`+group(`"1"`)+`}`), metav1.PatchOptions{}, subresources...)
-			return err
-		},
-		"merge patch that removes it": func(of dynamic.ResourceInterface, subresources ...string) error {
-			_, err := of.Patch(t.Context(), "x", types.MergePatchType, []byte(`{"status":`+group("null")+`}`), metav1.PatchOptions{}, subresources...)
-			return err
-		},
-		"JSON patch": func(of dynamic.ResourceInterface, subresources ...string) error {
-			patch := `[{"op":"add","path":"/status/annotations/` + strings.ReplaceAll(v1alpha1.GroupAnnotation, "/", "~1") + `","value":"1"}]`
-			_, err := of.Patch(t.Context(), "x", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-			return err
-		},
-		"apply": func(of dynamic.ResourceInterface, subresources ...string) error {
-			o := annotated(manifest(t, "x", toURI), "1")
-			if len(subresources) > 0 {
-				delete(o.Object, "spec")
-			}
-			_, err := of.Apply(t.Context(), "x", o, metav1.ApplyOptions{FieldManager: "dev", Force: true}, subresources...)
-			return err
-		},
-	} {
-		if err := try(dev); err != nil {
-			t.Errorf("%s of the source, whose status is left alone: %v", what, err)
-		}
-		expect(what, "0")
-		refusedBy(t, statusPolicy, func() error { return try(dev, "status") })
-		if err := try(adapter, "status"); !apierrors.IsForbidden(err) {
-			t.Errorf("%s of the status by the adapter: %v", what, err)
-		}
-		expect(what+" of the status", "0")
-	}
-	if err := patchStatus(t, controller, group(`"1"`)); err != nil {
-		t.Errorf("the controller: %v", err)
-	}
-	expect("the controller", "1")
-	if err := dev.Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	choose() // another source of the name
 }

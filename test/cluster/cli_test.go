@@ -38,7 +38,6 @@ func TestCLI_RightsAreExact(t *testing.T) {
 		"core pods/portforward:reschedule-adapter-0 get create",
 		"core pods/portforward:reschedule-adapter-1 get create",
 		"core pods/portforward:reschedule-adapter-2 get create",
-		"core pods/portforward:reschedule-adapter-5 get create",
 		"core pods:reschedule-adapter-0 get",
 		"apps statefulsets:reschedule-adapter get",
 	})
@@ -50,7 +49,6 @@ func TestCLI_RightsAreExact(t *testing.T) {
 		"core pods/portforward:reschedule-adapter-0 get create delete",
 		"core pods/portforward:reschedule-adapter-1 get create",
 		"core pods/portforward:reschedule-adapter-2 get create",
-		"core pods/portforward:reschedule-adapter-5 get create",
 		"core pods/portforward:eventing-controller-0 get create",
 		"core pods/portforward get create",
 		"core pods:reschedule-adapter-0 get list delete patch",

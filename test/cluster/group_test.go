@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -27,11 +26,9 @@ type trio struct {
 // group ends the single adapter for the time of the test, which is no parallel one.
 func (p *programs) group(t *testing.T) *trio {
 	t.Helper()
-	binary := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), p.path("adapter-replicated"))
-	if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
-		if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
-			t.Fatal(err)
-		}
+	binary := p.path("adapter-replicated")
+	if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
+		t.Fatal(err)
 	}
 	files := t.TempDir()
 	for name, text := range ownCertificate("localhost") {
@@ -84,13 +81,13 @@ func (p *programs) group(t *testing.T) *trio {
 	return g
 }
 
-// owner is the member that owns the shard.
+// owner is the member that owns the group.
 func (g *trio) owner() (owner string) {
 	g.t.Helper()
 	settle(g.t, func() bool {
 		for name, a := range g.members {
 			ctx, cancel := context.WithTimeout(g.t.Context(), time.Second)
-			owns := a.OwnsShard(ctx)
+			owns := a.OwnsGroup(ctx)
 			cancel()
 			if owns {
 				owner = name
@@ -98,7 +95,7 @@ func (g *trio) owner() (owner string) {
 			}
 		}
 		return false
-	}, "no member owns the shard")
+	}, "no member owns the group")
 	return owner
 }
 

@@ -55,17 +55,17 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	}{
 		{"from one to three", n.replicate},
 		{"the owner's process is killed", func() func() error {
-			pod := n.shardOwner(0)
+			pod := n.groupOwner()
 			n.killContainers(pod)
 			return n.restarted(pod)
 		}},
 		{"the owner's pod is deleted without grace", func() func() error {
-			pod := n.shardOwner(0)
+			pod := n.groupOwner()
 			n.deleteNow(pod)
 			return func() error { return n.replaced(pod) }
 		}},
 		{"the owner's pod is evicted, as from a node that is drained", func() func() error {
-			pod := n.shardOwner(0)
+			pod := n.groupOwner()
 			n.evict(pod)
 			return func() error { return n.replaced(pod) }
 		}},
@@ -93,7 +93,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		stream.flow(100)
 		eventually(t, patience, step.name+": the cluster is well", n.well)
 		if step.name != unite {
-			eventually(t, patience, step.name+": doctor shows an owner and two standbys", func() error { return user.seesGroups(1) })
+			eventually(t, patience, step.name+": doctor shows an owner and two standbys", func() error { return user.seesGroup() })
 		}
 		t.Logf("%s: callers had no answer for %s", step.name, stream.unanswered(o))
 	}
@@ -105,15 +105,14 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	s.served()
 	stream.same(kept, stream.keys("far/", func(path string) (*harness.Reply, error) { return s.try("GET", path, "") }))
 	eventually(t, patience, "a restored group: the cluster is well", n.well)
-	eventually(t, patience, "a restored group has an owner and two standbys", func() error { return user.seesGroups(1) })
+	eventually(t, patience, "a restored group has an owner and two standbys", func() error { return user.seesGroup() })
 }
 
-// seesGroups is nil when doctor and top show the members of so many groups to a user of the command
-// line: each has an owner and two standbys.
-func (e *explainer) seesGroups(groups int) error {
-	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
+// seesGroup is nil when doctor and top show an owner and two standbys to a user of the command line.
+func (e *explainer) seesGroup() error {
+	for command, want := range map[string][2]string{"doctor": {"It owns the group, and has entry", "It is a standby: it lacks"}, "top": {" owns the group", " behind"}} {
 		out, _ := e.command(command).CombinedOutput() // doctor fails for other findings too
-		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(groupSize-1) {
+		if text := string(out); strings.Count(text, want[0]) != 1 || strings.Count(text, want[1]) != groupSize-1 {
 			return fmt.Errorf("%s says\n%s", command, text)
 		}
 	}
@@ -179,18 +178,6 @@ func (n *namespace) certify(edits ...string) {
 	if err := inCheckout(n.t.Context(), n.authority, "cd \"$DIR\"\n"+commands); err != nil {
 		n.t.Fatal(err)
 	}
-}
-
-// grow makes six adapters of the three, as the page says.
-func (n *namespace) grow() (back func() error) {
-	n.t.Helper()
-	authority, _, found := strings.Cut(n.onPage("create secret generic"), "\n")
-	if !found {
-		n.t.Fatalf("%s has another way to a certificate", groupPage)
-	}
-	n.certify(authority, "", "pods=3", "pods=6")
-	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated), $(realpath --relative-to=\"$DIR\" config/two-groups)]")
-	return n.well
 }
 
 // unite makes one adapter of the three, with the volume of the first, as the page says.
@@ -300,20 +287,18 @@ func (n *namespace) allReplaced(before []*corev1.Pod) error {
 	return nil
 }
 
-// shardOwner is the pod of the member that owns the shard of a group.
-func (n *namespace) shardOwner(group int) *corev1.Pod {
+// groupOwner is the pod of the member that owns the group.
+func (n *namespace) groupOwner() *corev1.Pod {
 	n.t.Helper()
 	var owner *corev1.Pod
-	eventually(n.t, patience, fmt.Sprintf("a member owns the shard of group %d", group), func() error {
+	eventually(n.t, patience, "a member owns the group", func() error {
 		owner = nil
 		for _, pod := range n.podsOf(system, memberLabel) {
 			metrics, err := n.Client.CoreV1().Pods(system).ProxyGet("http", pod.Name, "9090", "metrics", nil).DoRaw(n.t.Context())
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(strings.Split(string(metrics), "\n"), func(line string) bool {
-				return strings.HasPrefix(line, "reschedule_shard_owner") && strings.Contains(line, fmt.Sprintf("shard=\"%d\"", group)) && strings.HasSuffix(line, " 1")
-			}) {
+			if strings.Contains(string(metrics), "\nreschedule_group_owner 1\n") {
 				owner = pod
 			}
 		}

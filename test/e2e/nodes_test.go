@@ -89,7 +89,7 @@ func TestGroup_NodeLost(t *testing.T) {
 		pod := ownerOnWorker(n)
 		before.to = time.Now()
 		if !maps.Equal(earlier, stream.repeated()) {
-			t.Errorf("%s: calls had to be repeated while the shard was handed over before:\n%s", step.name, stream.why())
+			t.Errorf("%s: calls had to be repeated while the group was handed over before:\n%s", step.name, stream.why())
 		}
 		failed := stream.repeated()
 		o := outage{from: before.to}
@@ -181,7 +181,7 @@ func (n *namespace) spread() {
 func ownerOnWorker(n *namespace) *corev1.Pod {
 	n.t.Helper()
 	for {
-		pod := n.shardOwner(0)
+		pod := n.groupOwner()
 		if pod.Spec.NodeName != firstNode {
 			return pod
 		}

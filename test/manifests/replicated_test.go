@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,8 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
 // typed decodes a built object; unknown fields are errors.
@@ -103,41 +100,4 @@ func TestReplicated_MembersFindEachOther(t *testing.T) {
 		}
 	}
 	t.Error("there is no Certificate whose Secret is mounted")
-}
-
-// The six members of config/two-groups: the first three are as in config/replicated, so that they
-// keep what they have, and the certificate has the names of all.
-func TestTwoGroups_AppendMembers(t *testing.T) {
-	t.Parallel()
-	three, six := withComponent(t, "replicated", "peer-certificates"), withComponent(t, "replicated", "peer-certificates", "two-groups")
-	before, set := typed[appsv1.StatefulSet](t, three["StatefulSet/reschedule-adapter"]), typed[appsv1.StatefulSet](t, six["StatefulSet/reschedule-adapter"])
-	if groups, err := resources.Groups(&set); groups != 2 || err != nil || !is(set.Spec.Replicas, int32(6)) {
-		t.Errorf("%d groups, %v, %v replicas", groups, err, set.Spec.Replicas)
-	}
-	args, old := container(t, set.Spec.Template, "adapter").Args, container(t, before.Spec.Template, "adapter").Args
-	if len(args) != len(old)+1 || !cmp.Equal(args[:len(old)], old) {
-		t.Fatalf("args are %v", args)
-	}
-	peers := slices.IndexFunc(old, func(arg string) bool { return strings.HasPrefix(arg, "--peers=") })
-	if !strings.HasPrefix(args[len(old)], old[peers]+",") {
-		t.Errorf("the peers are %s, before %s: the members of the first group have moved", args[len(old)], old[peers])
-	}
-	var names []any
-	var all []string
-	for i := range 6 {
-		name := fmt.Sprintf("%s-%d.%s", set.Name, i, set.Spec.ServiceName)
-		names = append(names, name)
-		all = append(all, fmt.Sprintf("%s-%d=%s:7400", set.Name, i, name))
-	}
-	if want := "--peers=" + strings.Join(all, ","); args[len(old)] != want {
-		t.Errorf("the peers are %s, want %s", args[len(old)], want)
-	}
-	certificate := six["Certificate/reschedule-adapter-peers"].(map[string]any)["spec"].(map[string]any)
-	if diff := cmp.Diff(names, certificate["dnsNames"]); diff != "" {
-		t.Errorf("names of the certificate (-want +got):\n%s", diff)
-	}
-	set.Spec.Template.Spec.Containers[0].Args, set.Spec.Replicas = old, before.Spec.Replicas
-	if diff := cmp.Diff(before.Spec, set.Spec); diff != "" {
-		t.Errorf("more has changed (-three +six):\n%s", diff)
-	}
 }

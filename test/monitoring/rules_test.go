@@ -96,32 +96,19 @@ func healthy() map[string]string {
 }
 
 // trio is a group of three, i, j and k, in a healthy run, with other series.
+// Its second member owns it.
 func trio(other map[string]string) map[string]string {
-	s := running([]string{"i", "j", "k"})
-	maps.Copy(s, other)
-	return s
-}
-
-// two groups have three more members: x, y and z.
-func two(other map[string]string) map[string]string {
-	s := running([]string{"i", "j", "k"})
-	maps.Copy(s, running([]string{"x", "y", "z"}))
-	maps.Copy(s, other)
-	return s
-}
-
-// running are the series of a group, whose second member owns the shard.
-func running(members []string) map[string]string {
 	s := map[string]string{}
-	for _, name := range members {
+	for _, name := range []string{"i", "j", "k"} {
 		s[member(name, "up")] = "1x540"
-		s[member(name, "reschedule_shard_owner")] = "0x540"
-		s[member(name, "reschedule_shard_behind_seconds")] = strings.Repeat("0.1 0.2 3 ", 180)
-		s[member(name, "reschedule_shard_tenures_total")] = "1x300 2x240" // an upgrade
+		s[member(name, "reschedule_group_owner")] = "0x540"
+		s[member(name, "reschedule_group_behind_seconds")] = strings.Repeat("0.1 0.2 3 ", 180)
+		s[member(name, "reschedule_group_tenures_total")] = "1x300 2x240" // an upgrade
 		s[certificate(name)] = "2000000x540"
 		s[member(name, "reschedule_clock_offset_seconds", `peer="another"`)] = strings.Repeat("0.001 -0.002 0.2 ", 180)
 	}
-	s[member(members[1], "reschedule_shard_owner")] = "1x540"
+	s[member("j", "reschedule_group_owner")] = "1x540"
+	maps.Copy(s, other)
 	return s
 }
 
@@ -131,9 +118,6 @@ func certificate(name string) string {
 
 func member(name, metric string, more ...string) string {
 	labels := append([]string{`job="reschedule-adapter"`, `instance="` + name + `"`}, more...)
-	if metric != "up" {
-		labels = append(labels, fmt.Sprintf(`shard="%d"`, strings.Index("ijkxyz", name)/3))
-	}
 	return metric + "{" + strings.Join(labels, ",") + "}"
 }
 
@@ -198,7 +182,7 @@ var faults = []fault{
 	{"keys of a namespace near", map[string]string{neighbour("reschedule_stored_keys"): "45x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"bytes of a namespace near", map[string]string{neighbour("reschedule_stored_bytes"): "4500x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"watched objects of a namespace near", map[string]string{source("reschedule_watch_stored_bytes"): "4500x540"}, "30m", []string{"RescheduleQuotaNear"}},
-	{"a namespace in two groups", map[string]string{
+	{"a namespace, while the owner changes", map[string]string{
 		strings.Replace(neighbour("reschedule_stored_keys"), `"i"`, `"x"`, 1):                                              "80x540",
 		`reschedule_namespace_limit{job="reschedule-adapter",instance="x",kn_source_namespace="team",limit="max-pending"}`: "100x540",
 	}, "30m", nil},
@@ -212,26 +196,16 @@ var faults = []fault{
 	{"deliveries paused for a moment", map[string]string{adapter("reschedule_deliveries_paused"): "0x29 1x1 0x540"}, "35m", nil},
 	{"a group, early", trio(nil), "3m", nil},
 	{"a group", trio(nil), "310m", nil},
-	{"no owner", trio(map[string]string{member("j", "reschedule_shard_owner"): "1x9 0x540"}), "12m", []string{"RescheduleNoOwner"}},
+	{"no owner", trio(map[string]string{member("j", "reschedule_group_owner"): "1x9 0x540"}), "12m", []string{"RescheduleNoOwner"}},
 	{"a member down", trio(map[string]string{
-		member("k", "up"): "1x9 0x540", member("k", "reschedule_shard_owner"): "0x9 _x540", member("k", "reschedule_shard_behind_seconds"): "0x9 _x540",
+		member("k", "up"): "1x9 0x540", member("k", "reschedule_group_owner"): "0x9 _x540", member("k", "reschedule_group_behind_seconds"): "0x9 _x540",
 	}), "20m", []string{"RescheduleMemberDown"}},
 	{"all members down", trio(map[string]string{
 		member("i", "up"): "0x540", member("j", "up"): "0x540", member("k", "up"): "0x540",
-		member("i", "reschedule_shard_owner"): "", member("j", "reschedule_shard_owner"): "", member("k", "reschedule_shard_owner"): "",
+		member("i", "reschedule_group_owner"): "", member("j", "reschedule_group_owner"): "", member("k", "reschedule_group_owner"): "",
 	}), "20m", []string{"RescheduleAdapterDown"}},
-	{"two groups", two(nil), "310m", nil},
-	{"one of two groups without an owner", two(map[string]string{member("y", "reschedule_shard_owner"): "1x9 0x540"}), "12m", []string{"RescheduleNoOwner"}},
-	{"one of two groups down", two(map[string]string{
-		member("x", "up"): "1x9 0x540", member("y", "up"): "1x9 0x540", member("z", "up"): "1x9 0x540",
-		member("x", "reschedule_shard_owner"): "0x9 _x540", member("y", "reschedule_shard_owner"): "1x9 _x540", member("z", "reschedule_shard_owner"): "0x9 _x540",
-		member("x", "reschedule_shard_behind_seconds"): "0x9 _x540", member("y", "reschedule_shard_behind_seconds"): "0x9 _x540", member("z", "reschedule_shard_behind_seconds"): "0x9 _x540",
-	}), "20m", []string{"RescheduleNoOwner"}},
-	{"a member of two groups down", two(map[string]string{
-		member("z", "up"): "1x9 0x540", member("z", "reschedule_shard_owner"): "0x9 _x540", member("z", "reschedule_shard_behind_seconds"): "0x9 _x540",
-	}), "20m", []string{"RescheduleMemberDown"}},
-	{"a member cut off", trio(map[string]string{member("k", "reschedule_shard_behind_seconds"): "0+60x540"}), "20m", []string{"RescheduleMemberBehind"}},
-	{"other owners", trio(map[string]string{member("k", "reschedule_shard_tenures_total"): "0+1x540"}), "35m", []string{"RescheduleOwnerChanges"}},
+	{"a member cut off", trio(map[string]string{member("k", "reschedule_group_behind_seconds"): "0+60x540"}), "20m", []string{"RescheduleMemberBehind"}},
+	{"other owners", trio(map[string]string{member("k", "reschedule_group_tenures_total"): "0+1x540"}), "35m", []string{"RescheduleOwnerChanges"}},
 	{"a wrong clock", trio(map[string]string{member("k", "reschedule_clock_offset_seconds", `peer="another"`): "-0.3x540"}), "20m", []string{"RescheduleClocksDiffer"}},
 	{"a certificate ends", trio(map[string]string{certificate("k"): "1000000x540"}), "20m", []string{"RescheduleCertificateEnds"}},
 	{"sources refused", map[string]string{adapter("reschedule_sources_refused"): "0x9 1x540"}, "15m", []string{"RescheduleSourcesRefused"}},

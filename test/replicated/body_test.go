@@ -24,13 +24,13 @@ func TestGroup_LargestBody(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*harness.Patience)
 		all := `{"items":[` + strings.Join(items, ",") + `]}`
-		r, err := harness.Do(ctx, http.MethodPost, member.URL+g.path()+"/schedules", all)
+		r, err := harness.Do(ctx, http.MethodPost, member.URL+source+"/schedules", all)
 		for err == nil && r.Status == http.StatusServiceUnavailable { // a lease may end while a busy machine writes so much
-			r, err = harness.Do(ctx, http.MethodPost, member.URL+g.path()+"/schedules", all)
+			r, err = harness.Do(ctx, http.MethodPost, member.URL+source+"/schedules", all)
 		}
 		if err != nil || r.Status != http.StatusOK || strings.Contains(string(r.Body), `"code"`) {
 			t.Errorf("a bulk call of 16 MiB: %v %.300v", err, r)
-		} else if r, err = harness.Do(ctx, http.MethodGet, g.own()+g.path()+"/schedules/"+last, ""); err != nil || !strings.Contains(string(r.Body), data) {
+		} else if r, err = harness.Do(ctx, http.MethodGet, g.url()+source+"/schedules/"+last, ""); err != nil || !strings.Contains(string(r.Body), data) {
 			t.Errorf("its last key: %v %.300v", err, r)
 		}
 		cancel()

@@ -43,7 +43,7 @@ func TestOwner_KilledWithSkewedClocks(t *testing.T) {
 		defer c.mu.Unlock()
 		if due, is := c.sent[d.Key]; is {
 			due = due.Add(c.delays[d.Key])
-			// The clock of the shard may go faster by 500 parts in a million.
+			// The clock of the group may go faster by 500 parts in a million.
 			c.early = max(c.early, due.Sub(now)-c.delays[d.Key]/2000)
 			c.late = max(c.late, now.Sub(due))
 			c.arrived[d.Key] = true
@@ -133,7 +133,7 @@ func TestMember_MeasuresClocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := string(r.Body)
-		if strings.Contains(text, `reschedule_clock_offset_seconds{peer="c",shard="0"} 9.9`) || strings.Contains(text, `reschedule_clock_offset_seconds{peer="c",shard="0"} 10`) {
+		if strings.Contains(text, `reschedule_clock_offset_seconds{peer="c"} 9.9`) || strings.Contains(text, `reschedule_clock_offset_seconds{peer="c"} 10`) {
 			break
 		}
 		<-tick.C
@@ -153,7 +153,7 @@ func TestMember_MeasuresClocks(t *testing.T) {
 const clockIsWrong = "this machine's clock differs too much"
 
 // An owner whose clock was set back stays the owner, since another clock would make delays
-// shorter. With a clock that is ahead it hands the shard over, and owns it no more.
+// shorter. With a clock that is ahead it hands the group over, and owns it no more.
 func TestOwner_ClockJumps(t *testing.T) {
 	process := patient(t) // a lease of two seconds may end on a busy machine, and with it the ownership
 	g := startWith(t, func(g *group) { g.errors, g.process = []string{clockIsWrong}, process })
@@ -168,14 +168,14 @@ func TestOwner_ClockJumps(t *testing.T) {
 	g.members[i].AwaitLog(t, clockIsWrong)
 	jump(syscall.SIGUSR1)
 	g.members[i].AwaitLog(t, "clock agrees with the other members' again")
-	if strings.Contains(g.members[i].Log(), "hands the shard over") {
-		t.Error("with a clock that is behind it hands the shard over")
+	if strings.Contains(g.members[i].Log(), "hands the group over") {
+		t.Error("with a clock that is behind it hands the group over")
 	}
 	jump(syscall.SIGUSR1)
-	g.members[i].AwaitLog(t, "its clock is ahead", "does not own the shard any more")
+	g.members[i].AwaitLog(t, "its clock is ahead", "does not own the group any more")
 	g.put(g.key(), 300*time.Millisecond)
 	if g.owner() == i {
-		t.Error("it owns the shard again")
+		t.Error("it owns the group again")
 	}
 	g.settled()
 }

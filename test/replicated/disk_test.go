@@ -50,7 +50,7 @@ func (g *group) known(i int, key string) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+g.path()+"/schedules/"+key, "", g.headers...)
+	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+source+"/schedules/"+key, "", g.headers...)
 	if err != nil || r.Status != http.StatusOK {
 		g.t.Errorf("%s does not know %s: %v %v", name(i), key, r, err)
 	}
@@ -93,7 +93,7 @@ func (g *group) metric(i int, name string) float64 {
 		g.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(r.Body)) {
-		if text, is := strings.CutPrefix(line, name+g.shardLabel()+" "); is {
+		if text, is := strings.CutPrefix(line, name+" "); is {
 			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil {
 				g.t.Fatal(err)
@@ -111,7 +111,7 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 	g := start(t)
 	owner := g.owner()
 	away := (owner + 1) % 3
-	applied := g.metric(away, "reschedule_shard_applied")
+	applied := g.metric(away, "reschedule_group_applied")
 	g.kill(away)
 	body := func(round int) string { // an event that stays as it is would not be written again
 		var items []string
@@ -137,7 +137,7 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 	g.put(last, 24*time.Hour)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for g.metric(owner, "reschedule_shard_trimmed") <= applied+1 {
+	for g.metric(owner, "reschedule_group_trimmed") <= applied+1 {
 		<-tick.C
 		if ctx.Err() != nil {
 			t.Fatal("the log is kept for the member that is away")
@@ -148,7 +148,7 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 	g.launch(away)
 	g.ready(away)
 	t.Logf("it has caught up after %s", time.Since(begun).Round(time.Millisecond))
-	if n := g.metric(away, "reschedule_shard_copied_total"); n != 1 {
+	if n := g.metric(away, "reschedule_group_copied_total"); n != 1 {
 		t.Errorf("it took %v copies", n)
 	}
 	g.kill((away + 1) % 3)
@@ -167,7 +167,7 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 	g.lose(lost)
 	for cut := range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*250+rand.IntN(250))*time.Millisecond)
-		if out, err := exec.CommandContext(ctx, program(), g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
+		if out, err := exec.CommandContext(ctx, program, g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
 			t.Errorf("it ended by itself: %v\n%s", err, out)
 		}
 		cancel()
@@ -204,7 +204,7 @@ func TestGroup_TwoLostDisks(t *testing.T) {
 	var both sync.WaitGroup
 	for _, i := range []int{1, 2} {
 		both.Go(func() {
-			a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
+			a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
 			if err == nil {
 				a.Kill()
 				t.Errorf("%s started", name(i))

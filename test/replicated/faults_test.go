@@ -184,7 +184,7 @@ func TestGroup_LossyNetwork(t *testing.T) {
 	g.settled()
 }
 
-// An owner whose disk hangs gives the shard up within 3 s, and does no harm when the disk
+// An owner whose disk hangs gives the group up within 3 s, and does no harm when the disk
 // goes on.
 func TestOwner_DiskHangs(t *testing.T) {
 	g, disks := startOnDisks(t, 300*time.Millisecond)
@@ -275,7 +275,7 @@ func TestOwner_DiskFails(t *testing.T) {
 	g.settled()
 }
 
-// While the disk of the owner is nearly full another member owns the shard, and no process
+// While the disk of the owner is nearly full another member owns the group, and no process
 // ends: new keys are taken. While the disks of all are, the owner stays, and says 507.
 func TestOwner_DiskNearlyFull(t *testing.T) {
 	g, disks := startOnDisks(t, 100*time.Millisecond)
@@ -289,14 +289,14 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 		next = g.owner()
 	}
 	if next == i {
-		t.Fatal("it still owns the shard")
+		t.Fatal("it still owns the group")
 	}
-	t.Logf("another member owns the shard after %s", time.Since(begun).Round(time.Millisecond))
+	t.Logf("another member owns the group after %s", time.Since(begun).Round(time.Millisecond))
 	g.members[i].AwaitLog(t, "its disk is nearly full")
 	g.recovery("the disk of the owner is nearly full", begun)
 	g.pass(time.Second)
 	if g.owner() == i {
-		t.Error("it owns the shard again")
+		t.Error("it owns the group again")
 	}
 	stop()
 	g.settled()
@@ -310,7 +310,7 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 	refused := 0
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // the members compare disks each second
 		r, err := harness.Do(t.Context(), http.MethodPut, url+g.key(), `{"delay":"1h"}`)
-		// On a busy machine its lease may end, and it owns the shard again a moment later.
+		// On a busy machine its lease may end, and it owns the group again a moment later.
 		if err != nil || r.Status != http.StatusInsufficientStorage && r.Status != http.StatusServiceUnavailable {
 			t.Fatalf("%v %v", r, err)
 		}
@@ -322,7 +322,7 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 		t.Error("no call was answered 507")
 	}
 	if now := g.owner(); now != owner {
-		t.Errorf("the shard went from %s to %s, whose disk is nearly full too", name(owner), name(now))
+		t.Errorf("the group went from %s to %s, whose disk is nearly full too", name(owner), name(now))
 	}
 	for _, k := range []int{i, (i + 1) % 3} { // a majority
 		if err := os.Remove(filepath.Join(disks[k], "ballast")); err != nil {
@@ -339,7 +339,7 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 	for g.owner() == (i+2)%3 && time.Since(begun) < harness.Patience {
 	}
 	if g.owner() == (i+2)%3 {
-		t.Error("no member with space owns the shard")
+		t.Error("no member with space owns the group")
 	}
 	g.settled()
 }
@@ -407,7 +407,7 @@ func TestFollowers_DiskNearlyFull(t *testing.T) {
 	ends(t, g.members[one])
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		out, _ := exec.CommandContext(ctx, program(), g.flags(one)...).CombinedOutput()
+		out, _ := exec.CommandContext(ctx, program, g.flags(one)...).CombinedOutput()
 		cancel()
 		t.Logf("started with a full disk, it said:\n%s", out)
 	}

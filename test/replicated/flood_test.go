@@ -65,14 +65,14 @@ func TestStandby_DripsLeaveSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		drips.Go(func() {
-			drip(ctx, c, fmt.Sprintf("PUT %s/schedules/drip%d HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", g.path(), i))
+			drip(ctx, c, fmt.Sprintf("PUT %s/schedules/drip%d HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", source, i))
 		})
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
 		return dialFrom(ctx, hostile, to)
 	}}
 	another := func() int { // one more call of the address
-		r, err := http.NewRequestWithContext(ctx, http.MethodPut, standby.URL+g.path()+"/schedules/another", strings.NewReader(`{"delay":"1h"}`))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, standby.URL+source+"/schedules/another", strings.NewReader(`{"delay":"1h"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestStandby_DripsLeaveSlots(t *testing.T) {
 	begun := time.Now()
 	g.eventually("the address has slots again", func() bool {
 		sent := time.Now()
-		r, err := harness.Do(ctx, http.MethodPut, standby.URL+g.path()+"/schedules/other", `{"delay":"1h"}`)
+		r, err := harness.Do(ctx, http.MethodPut, standby.URL+source+"/schedules/other", `{"delay":"1h"}`)
 		if took = append(took, time.Since(sent)); err != nil || r.Status >= 300 {
 			t.Fatalf("the call of another address: %v %v", r, err)
 		}
@@ -215,7 +215,7 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	t.Logf("the longest call took %s", g.longest.Round(time.Millisecond))
 	g.judge(disk)
 	if now := g.owner(); now != owner && disk.longest() < excuse {
-		t.Errorf("%s owns the shard, before the flood %s did", name(now), name(owner))
+		t.Errorf("%s owns the group, before the flood %s did", name(now), name(owner))
 	}
 	cancel()
 	g.settled()

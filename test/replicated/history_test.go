@@ -82,7 +82,7 @@ func (h *history) call(g *group, client int, c change, begun time.Time) {
 	}
 	o := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(begun).Nanoseconds()}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	r, err := harness.Do(ctx, c.method, g.anyURL()+g.path()+"/schedules/"+c.key, body)
+	r, err := harness.Do(ctx, c.method, g.anyURL()+source+"/schedules/"+c.key, body)
 	cancel()
 	o.Return = time.Since(begun).Nanoseconds()
 	answer := change{}

@@ -61,7 +61,7 @@ func TestGroup_OldDiskComesBack(t *testing.T) {
 	}
 	g.kill(old)
 	comeBack()
-	a, err := harness.Process{Binary: program()}.Launch(g.flags(old)...)
+	a, err := harness.Process{Binary: program}.Launch(g.flags(old)...)
 	if err == nil {
 		a.Kill()
 		t.Error("the member with the old disk started")
@@ -91,11 +91,11 @@ func TestMember_SetBackJoinsAnew(t *testing.T) {
 	setBack := g.keep(back)
 	g.launch(back)
 	g.ready(back)
-	applied := g.metric(back, "reschedule_shard_applied")
+	applied := g.metric(back, "reschedule_group_applied")
 	late := g.key()
 	g.put(late, 24*time.Hour)
 	g.eventually("all views are on disk beyond the snapshot", func() bool {
-		return g.metric(g.owner(), "reschedule_shard_trimmed") > applied
+		return g.metric(g.owner(), "reschedule_group_trimmed") > applied
 	})
 	g.kill(back)
 	setBack()

@@ -29,7 +29,7 @@ func TestOwner_LogsTheEndOfItsLease(t *testing.T) {
 		}
 	}
 	others(syscall.SIGSTOP)
-	g.members[i].AwaitLog(t, "lease of the shard has ended")
+	g.members[i].AwaitLog(t, "lease of the group has ended")
 	others(syscall.SIGCONT)
 	stop()
 	g.settled()
@@ -38,7 +38,7 @@ func TestOwner_LogsTheEndOfItsLease(t *testing.T) {
 // A member without a majority answers 503 with Retry-After, and is not ready.
 func TestGroup_NoMajority(t *testing.T) {
 	g := start(t)
-	last := (g.owner() + 1) % 3 // it still knows who owned the shard
+	last := (g.owner() + 1) % 3 // it still knows who owned the group
 	first, second := (last+1)%3, (last+2)%3
 	g.kill(first)
 	g.kill(second)

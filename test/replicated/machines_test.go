@@ -68,7 +68,7 @@ func (g *group) separate() *network {
 	var peers []string
 	g.process = func(i int) harness.Process {
 		inside := filepath.Join(g.dir, "within-"+name(i)) // the same process in the end
-		script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/run/netns/%s %q \"$@\"\n", n.spaces[i], program())
+		script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/run/netns/%s %q \"$@\"\n", n.spaces[i], program)
 		// A process that is forked meanwhile has the file open for a moment, and the kernel
 		// executes no file that is open for writing.
 		syscall.ForkLock.RLock()

@@ -27,7 +27,7 @@ var buildMember = sync.OnceValues(func() (string, error) {
 	return program, harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/member")
 })
 
-// patient are members that claim the shard after five seconds of silence instead of 0.6, for tests of
+// patient are members that claim the group after five seconds of silence instead of 0.6, for tests of
 // a hand-over. The lease of an owner ends when the disks stand still for half a second, as they do on a
 // busy machine: then deliveries are cut off and calls fail, as they must, and nothing is said about a
 // hand-over. With five seconds only a hand-over gets another owner before calls fail, after three.

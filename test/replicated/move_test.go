@@ -33,7 +33,7 @@ func (g *group) documented(i int, command string) (string, error) {
 		g.t.Fatalf("docs/high-availability.md has no command %s", command)
 	}
 	binary, arguments, _ := strings.Cut(line, " ")
-	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program()}[binary]
+	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program}[binary]
 	dir := "'" + filepath.Join(g.dir, name(i)) + "'"
 	line = "'" + binary + "' " + strings.NewReplacer("/var/lib/reschedule", dir, "/var/lib/restored", dir, "reschedule.tar", "'"+filepath.Join(g.dir, "reschedule.tar")+"'").Replace(arguments)
 	out, err := exec.CommandContext(g.t.Context(), "sh", "-c", line).CombinedOutput()
@@ -97,7 +97,7 @@ func TestMove_ThereAndBack(t *testing.T) {
 	g.mustRun(0, sealSingle)
 	end()
 	g.backUpSealed(0)
-	if a, err := (harness.Process{Binary: program()}).Launch(g.flags(0)...); err == nil {
+	if a, err := (harness.Process{Binary: program}).Launch(g.flags(0)...); err == nil {
 		a.Kill()
 		t.Fatal("a member started with the directory of a single adapter")
 	} else if !strings.Contains(err.Error(), "--to group") {
@@ -230,7 +230,7 @@ func TestMove_OldDirectoriesAreRefused(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range g.members {
 		all.Go(func() {
-			a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
+			a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
 			switch {
 			case err == nil && i == 0:
 				a.Kill()
@@ -286,7 +286,7 @@ func TestGroup_FirstStartCutOff(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program(), g.flags(0)...)
+	cmd := exec.CommandContext(ctx, program, g.flags(0)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestMove_FirstStartCutOff(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*150+rand.IntN(300))*time.Millisecond)
 				defer cancel()
-				if out, err := exec.CommandContext(ctx, program(), g.flags(i)...).CombinedOutput(); ctx.Err() == nil { // kill -9
+				if out, err := exec.CommandContext(ctx, program, g.flags(i)...).CombinedOutput(); ctx.Err() == nil { // kill -9
 					t.Errorf("it ended by itself: %v\n%s", err, out)
 				}
 			})

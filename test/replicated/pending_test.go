@@ -18,7 +18,7 @@ import (
 
 var pending = flag.Int("pending", 1_000_000, "how many keys are pending in BenchmarkGroup_Pending")
 
-// How long a group with many pending keys takes to go on without its owner, to hand the shard
+// How long a group with many pending keys takes to go on without its owner, to hand the group
 // over, and to take in a member with an empty directory. It judges only what is lost.
 func BenchmarkGroup_Pending(b *testing.B) {
 	g := start(b)
@@ -66,7 +66,7 @@ func BenchmarkGroup_Pending(b *testing.B) {
 	begun := time.Now()
 	g.launch(lost)
 	g.readyWithin(lost, 5*time.Minute)
-	b.Logf("an empty directory became a member after %s; copies: %v", time.Since(begun).Round(time.Millisecond), g.metric(lost, "reschedule_shard_copied_total"))
+	b.Logf("an empty directory became a member after %s; copies: %v", time.Since(begun).Round(time.Millisecond), g.metric(lost, "reschedule_group_copied_total"))
 	g.kill((lost + 1) % 3)
 	g.put(g.key(), time.Hour)
 	g.known(lost, "million%2F0%2F0")

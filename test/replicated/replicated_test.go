@@ -1,7 +1,6 @@
 package replicated
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,29 +21,20 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none. Programs are built in
-// programs.
-var built, programs string
-
-// program is the binary of the members.
-func program() string { return cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built) }
+// program is the binary of the members. More are built in programs.
+var program, programs string
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, func(dir string) (func() error, error) {
 		programs = dir
-		if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
-			built = filepath.Join(dir, "adapter-replicated")
-			if err := harness.Build(built, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
-				return nil, err
-			}
-		}
-		return func() error { return nil }, nil
+		program = filepath.Join(dir, "adapter-replicated")
+		return func() error { return nil }, harness.Build(program, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated")
 	}))
 }
 
 const manifest = `apiVersion: sources.reschedule.dev/v1alpha1
 kind: RescheduleSource
-metadata: {name: %s, namespace: tests, annotations: {sources.reschedule.dev/group: "%d"}}
+metadata: {name: s, namespace: tests}
 spec:
   sink: {uri: %q}
   delivery: {backoffDelay: PT0.05S, timeout: PT5S}
@@ -54,9 +44,6 @@ spec:
 // group is three processes, the sink, and what callers know.
 type group struct {
 	t       testing.TB
-	shard   int    // the number of the group
-	source  string // the name of its source
-	beside  *group // whose members callers call too
 	sink    *harness.Sink
 	dir     string
 	sources string
@@ -100,8 +87,8 @@ func startWith(t testing.TB, set func(g *group)) *group {
 
 // prepare makes a group whose members are not started.
 func prepare(t testing.TB, set func(g *group)) *group {
-	g := &group{t: t, source: "s", sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]*arrival{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
-	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
+	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]*arrival{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
+	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
 	t.Cleanup(g.sink.Close)
@@ -118,7 +105,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 			t.Fatal(err)
 		}
 		g.ports[i] = port
-		peers = append(peers, name(3*g.shard+i)+"="+net.JoinHostPort(g.host, port))
+		peers = append(peers, name(i)+"="+net.JoinHostPort(g.host, port))
 	}
 	g.peers = strings.Join(peers, ",")
 	t.Cleanup(func() {
@@ -126,7 +113,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 			if a != nil {
 				a.Kill()
 				if t.Failed() {
-					t.Logf("%s said:\n%s", name(3*g.shard+i), a.Log())
+					t.Logf("%s said:\n%s", name(i), a.Log())
 				}
 			}
 		}
@@ -138,7 +125,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 // deliverTo writes the manifest of the source.
 func (g *group) deliverTo(url string) {
 	g.sources = filepath.Join(g.dir, "sources.yaml")
-	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, g.source, g.shard, url+"/s"), 0o600); err != nil {
+	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, url+"/s"), 0o600); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -159,7 +146,7 @@ func (g *group) launchAll() {
 func name(i int) string { return string(rune('a' + i)) }
 
 func (g *group) flags(i int) []string {
-	own := append([]string{"--replicated", "--member", name(3*g.shard + i), "--peers", g.peers}, g.more(i)...)
+	own := append([]string{"--replicated", "--member", name(i), "--peers", g.peers}, g.more(i)...)
 	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), own...)
 }
 
@@ -170,7 +157,7 @@ func (g *group) launch(i int) {
 		return
 	}
 	g.mu.Lock()
-	g.members[i], g.ran = a, append(g.ran, ran{name(3*g.shard + i), a})
+	g.members[i], g.ran = a, append(g.ran, ran{name(i), a})
 	g.mu.Unlock()
 }
 
@@ -184,9 +171,6 @@ func (g *group) kill(i int) {
 	}
 }
 
-// path is the address of the source.
-func (g *group) path() string { return "/tests/" + g.source }
-
 var keys struct {
 	sync.Mutex
 	n int
@@ -199,16 +183,11 @@ func (g *group) key() string {
 	return fmt.Sprintf("k%06d", keys.n)
 }
 
-// url is the address of a member that runs, at random, also of the group beside this one.
-func (g *group) url() string {
-	if g.beside != nil && rand.IntN(2) == 0 {
-		return g.beside.own()
-	}
-	return g.own()
-}
+// source is the path of the source.
+const source = "/tests/s"
 
-// own is the address of a member of this group.
-func (g *group) own() string {
+// url is the address of a member that runs, at random.
+func (g *group) url() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
@@ -224,7 +203,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 	for time.Since(begun) < harness.Patience {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		r, err := harness.Do(ctx, http.MethodPut, g.url()+g.path()+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay)+strings.Repeat(" ", rand.IntN(g.large+1)), g.headers...)
+		r, err := harness.Do(ctx, http.MethodPut, g.url()+source+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay)+strings.Repeat(" ", rand.IntN(g.large+1)), g.headers...)
 		cancel()
 		g.mu.Lock()
 		if g.strict {
@@ -268,7 +247,7 @@ func (g *group) write() (stop func()) {
 	}
 }
 
-// owner waits until a member says that it owns the shard.
+// owner waits until a member says that it owns the group.
 func (g *group) owner() int {
 	begun := time.Now()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -282,7 +261,7 @@ func (g *group) owner() int {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-			owns := a.OwnsShard(ctx)
+			owns := a.OwnsGroup(ctx)
 			cancel()
 			if owns {
 				return i
@@ -451,10 +430,10 @@ func TestGroup_AllKilled(t *testing.T) {
 	g.settled()
 }
 
-// SIGTERM of the owner hands the shard over: no call at another member fails, also with a
+// SIGTERM of the owner hands the group over: no call at another member fails, also with a
 // body that a member does not keep, and while a reader follows the events of a source, and no
 // delivery is cut off. Without a hand-over another
-// member would claim the shard only after calls have failed.
+// member would claim the group only after calls have failed.
 func TestOwner_HandsOver(t *testing.T) {
 	process := patient(t)
 	g := startWith(t, func(g *group) { g.process, g.hold, g.large = process, 50*time.Millisecond, 256<<10 })
@@ -541,6 +520,45 @@ func (g *group) disturb(lasting time.Duration) {
 		if !g.t.Failed() {
 			g.pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
 		}
+	}
+}
+
+// Any member answers each call, the streams too. A source that no member knows is 404.
+func TestGroup_AnyMemberAnswers(t *testing.T) {
+	t.Parallel()
+	g := start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	for _, at := range g.members {
+		key := g.key()
+		for _, call := range []struct {
+			method, path, body string
+			status             int
+		}{
+			{http.MethodPut, "/schedules/" + key, `{"delay":"1h"}`, 201},
+			{http.MethodGet, "/schedules/" + key, "", 200},
+			{http.MethodGet, "/schedules", "", 200},
+			{http.MethodGet, "/schedules/" + key + "/history", "", 200},
+			{http.MethodGet, "/deadletters", "", 200},
+			{http.MethodGet, "", "", 200},
+			{http.MethodPost, "/schedules", `{"items":[{"key":"b","delay":"1h","event":{"data":"` + strings.Repeat("d", 100_000) + `"}}]}`, 200},
+			{http.MethodDelete, "/schedules/" + key, "", 204},
+			{http.MethodGet, "-unknown/schedules/" + key, "", 404},
+		} {
+			r, err := harness.Do(ctx, call.method, at.URL+source+call.path, call.body)
+			if err != nil || r.Status != call.status {
+				t.Errorf("%s %s: %v %v, want %d", call.method, call.path, r, err, call.status)
+			}
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+source+"/events", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil || answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
+			t.Fatalf("events: %v %v", answer, err)
+		}
+		_ = answer.Body.Close()
 	}
 }
 

@@ -108,7 +108,7 @@ func (r *roll) call(ctx context.Context, kind, base string, client *http.Client,
 			method, path, body, wanted = http.MethodPost, "/schedules", fmt.Sprintf(`{"items":[{"key":%q,"delay":%q}]}`, key, delay), []int{http.StatusOK}
 		}
 		sent := time.Now()
-		status, answer, err := send(client, method, base+r.path()+path, body)
+		status, answer, err := send(client, method, base+source+path, body)
 		now := time.Now()
 		r.mu.Lock()
 		if err != nil || !slices.Contains(wanted, status) {

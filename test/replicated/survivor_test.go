@@ -29,7 +29,7 @@ func TestGroup_DiskThatSurvives(t *testing.T) {
 	dir, file := filepath.Join(g.dir, name(survivor)), filepath.Join(g.dir, "survivor.tar")
 	run := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), program(), args...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
@@ -49,7 +49,7 @@ func TestGroup_DiskThatSurvives(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range late {
-		if r, err := harness.Do(t.Context(), http.MethodGet, a.URL+g.path()+"/schedules/"+key, ""); err != nil || r.Status != http.StatusOK {
+		if r, err := harness.Do(t.Context(), http.MethodGet, a.URL+source+"/schedules/"+key, ""); err != nil || r.Status != http.StatusOK {
 			t.Fatal(fmt.Sprint(key, r, err))
 		}
 	}

@@ -16,8 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
-
-	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // The back-up is made by a command in the adapter's pod: it holds the events of all
@@ -33,7 +31,6 @@ const (
 // backup is the command of that name.
 func newBackup(p *program) *cobra.Command {
 	var file string
-	var group int
 	c := p.command("backup -f FILE", "Copy the schedules of all sources while the adapter runs", `
 $ backup -f reschedule.tar`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
@@ -51,10 +48,7 @@ $ backup -f reschedule.tar`,
 			if s.config == nil {
 				return usage("backup needs a cluster: without one, run adapter backup --data-dir DIR -f FILE where the adapter runs")
 			}
-			pods, path, err := s.backedUp(cmd.Context(), group)
-			if err != nil {
-				return err
-			}
+			pods, path := s.backedUp(cmd.Context())
 			return s.backUp(cmd.Context(), p.progressOf("copying, MiB:", 0), file, path, pods)
 		})
 	c.Long = `Copy the schedules of all sources, in one consistent state, while the adapter runs. The file
@@ -62,29 +56,17 @@ is whole, or it is not there. "adapter restore" makes a data directory of it.
 
 It runs a command in the adapter's pod, so it requires the right to pods/exec in the
 namespace of the adapter. The file holds the events of all namespaces. Of a group of adapters
-any member will do: the others are asked when the first one is away. With several groups each
-has a back-up of its own.`
+any member will do: the others are asked when the first one is away.`
 	c.Flags().StringVarP(&file, "filename", "f", "", "file to write")
-	c.Flags().IntVar(&group, "group", -1, "the `NUMBER` of the group of adapters, where there are several")
 	return c
 }
 
 // backedUp are the pods that have the data that are copied, and the program in them.
-func (s *session) backedUp(ctx context.Context, group int) (pods []string, path string, err error) {
-	path, groups, members := adapterPath, 1, 1
+func (s *session) backedUp(ctx context.Context) (of []string, path string) {
 	if a := s.adapterSet(ctx); a != nil && a.Wanted > 1 {
-		path, groups, members = adapterPath+"-replicated", a.Wanted/why.Members, why.Members
+		return pods, adapterPath + "-replicated"
 	}
-	switch {
-	case groups > 1 && group < 0:
-		return nil, "", usage("there are %d groups of adapters, and a back-up is of one: repeat it with --group 0 to --group %d", groups, groups-1)
-	case group >= groups:
-		return nil, "", usage("--group: there are %d groups of adapters, from 0 on", groups)
-	}
-	for i := range members {
-		pods = append(pods, podName(max(group, 0)*why.Members+i))
-	}
-	return pods, path, nil
+	return pods[:1], adapterPath
 }
 
 // backUp writes a back-up beside the file, and gives it the file's name at the end.
@@ -123,7 +105,7 @@ type written struct {
 // away, refuses, or writes nothing for podTime. The first that writes is the only one: what it
 // leaves out is not asked of another one.
 func (s *session) anyOf(ctx context.Context, pods []string, command ...string) (*written, error) {
-	out, errs := race(ctx, pods, nil, func(running context.Context, pod string) (*written, error) {
+	out, errs := race(ctx, pods, func(running context.Context, pod string) (*written, error) {
 		ctx, end := context.WithCancel(ctx)
 		goesOn := context.AfterFunc(running, end)
 		r, w := io.Pipe()

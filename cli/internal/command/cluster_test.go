@@ -412,17 +412,11 @@ const fullDisk = "reschedule_storage_free_bytes 1\nreschedule_storage_reserve_by
 
 // group makes the adapter a group of three, and returns what sets the metrics of a member.
 func (c *cluster) group() (says func(pod, owner, majority, applied int, behind float64)) {
-	return c.groups(1)
-}
-
-// groups makes the adapter so many groups of three.
-func (c *cluster) groups(n int) (says func(pod, owner, majority, applied int, behind float64)) {
-	c.put(setPath, fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":%[1]d},"status":{"readyReplicas":%[1]d}}`, 3*n))
+	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":3},"status":{"readyReplicas":3}}`)
 	return func(pod, owner, majority, applied int, behind float64) {
 		c.put(fmt.Sprintf("%s/pods/reschedule-adapter-%d", system, pod), `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)
 		c.answers[metricsOf(pod)] = fmt.Sprintf(
-			"200 reschedule_shard_owner{shard=\"%[1]d\"} %[2]d\nreschedule_shard_majority{shard=\"%[1]d\"} %[3]d\nreschedule_shard_applied{shard=\"%[1]d\"} %[4]d\nreschedule_shard_behind_seconds{shard=\"%[1]d\"} %[5]v\n",
-			pod/3, owner, majority, applied, behind)
+			"200 reschedule_group_owner %d\nreschedule_group_majority %d\nreschedule_group_applied %d\nreschedule_group_behind_seconds %v\n", owner, majority, applied, behind)
 	}
 }
 
@@ -431,7 +425,7 @@ func metricsOf(pod int) string {
 	return fmt.Sprintf("GET reschedule-adapter-%d.knative-eventing:9090/metrics", pod)
 }
 
-// why asks the owner of the shard for its metrics: a standby knows of no refusal, and its
+// why asks the owner of the group for its metrics: a standby knows of no refusal, and its
 // disk is another one.
 func TestWhy_AsksTheOwnerOfAGroup(t *testing.T) {
 	t.Parallel()
@@ -476,7 +470,7 @@ func TestDoctor_AsksEachMemberOnce(t *testing.T) {
 	}
 }
 
-// doctor and top show the members of a group, who owns the shard, and how far the others are behind.
+// doctor and top show the members of a group, who owns the group, and how far the others are behind.
 func TestDoctor_MembersOfAGroup(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -496,12 +490,12 @@ func TestDoctor_MembersOfAGroup(t *testing.T) {
 	says(0, 0, 1, 98, 0.1)
 	says(1, 1, 1, 100, 0)
 	says(2, 0, 1, 40, 90)
-	expect(exitProblem, "Members of reschedule-adapter: 0 is 100ms behind, 1 owns the shard, 2 is 1m30s behind.",
-		"reschedule-adapter-1 owns the shard.", "It is a standby: it lacks 2 entries of the log, and may lack the changes of the last 100ms.",
+	expect(exitProblem, "Members of reschedule-adapter: 0 is 100ms behind, 1 owns the group, 2 is 1m30s behind.",
+		"reschedule-adapter-1 owns the group.", "It is a standby: it lacks 2 entries of the log, and may lack the changes of the last 100ms.",
 		"It is a standby, and may lack the changes of the last 1m30s.")
 
 	says(2, 0, 1, 100, 0.1)
-	expect(0, "2 is 100ms behind.", "It owns the shard, and has entry 100 of the log.")
+	expect(0, "2 is 100ms behind.", "It owns the group, and has entry 100 of the log.")
 
 	says(1, 0, 0, 100, 7)
 	c.answers[metricsOf(2)] = "500 "
@@ -510,44 +504,15 @@ func TestDoctor_MembersOfAGroup(t *testing.T) {
 			t.Errorf("no %q in %q", at, c.calls)
 		}
 	}
-	expect(exitProblem, "1 has no majority, 2 does not answer.", "It is not known which member owns the shard: 1 of 3 did not answer.",
+	expect(exitProblem, "1 has no majority, 2 does not answer.", "It is not known which member owns the group: 1 of 3 did not answer.",
 		"It is in touch with no majority of the group, and may lack the changes of the last 7s.", "It did not answer: GET /metrics was answered 500")
 	says(2, 0, 0, 100, 7)
-	expect(exitProblem, "2 has no majority.", "No member owns the shard")
+	expect(exitProblem, "2 has no majority.", "No member owns the group")
 
 	says(1, 1, 1, 100, 0)
 	says(2, 0, 1, 100, 0.1)
 	c.refuse["GET "+podPath+"/portforward"] = 500 // the pod does not run: sources are asked through the next one
-	expect(exitProblem, "0 does not answer, 1 owns the shard", "Source web is healthy")
-}
-
-// Of two groups each has an owner. doctor and top find the group that has none, and a
-// standby lacks entries of its own group's log alone; why asks the owner that has the source.
-func TestDoctor_TwoGroups(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	says := c.groups(2)
-	says(0, 0, 1, 999, 0.1)
-	says(1, 1, 1, 1000, 0)
-	says(2, 0, 1, 1000, 0.1)
-	says(3, 0, 1, 7, 0.1)
-	says(4, 0, 1, 7, 0.1)
-	says(5, 1, 1, 9, 0)
-	expect := func(exit int, texts []string, args ...string) {
-		t.Helper()
-		code, out, errs := c.run(true, args...)
-		for _, text := range texts {
-			if code != exit || !strings.Contains(out, text) {
-				t.Errorf("%q: %d, no %q in\n%s%s", args, code, text, out, errs)
-			}
-		}
-	}
-	expect(0, []string{"group 0", "reschedule-adapter-1 owns the shard.", "group 1", "reschedule-adapter-5 owns the shard.", "It is a standby: it lacks 2 entries of the log"}, "doctor")
-	expect(0, []string{"Members of reschedule-adapter, group 0: 0 is 100ms behind, 1 owns the shard, 2 is 100ms behind; group 1: 3 is 100ms behind, 4 is 100ms behind, 5 owns the shard."}, "top")
-	c.answers[metricsOf(5)] += "reschedule_quota_refused_total{kn_source_namespace=\"ops\",kn_source_name=\"web\",quota=\"max-pending\"} 3\n"
-	expect(exitProblem, []string{"3 changes were refused with 429"}, "why", "web", "k")
-	says(5, 0, 1, 9, 0)
-	expect(exitProblem, []string{"reschedule-adapter-1 owns the shard.", "No member owns the shard: nothing of its sources is delivered"}, "doctor")
+	expect(exitProblem, "0 does not answer, 1 owns the group", "Source web is healthy")
 }
 
 // An interruption ends a command that waits for input: an import, and a question.

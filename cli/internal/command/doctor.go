@@ -94,7 +94,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 	var adapter *why.Adapter
 	if s.config != nil {
 		adapter = s.adapterFacts(ctx)
-		found = append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
+		found = append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).group)...)
 		found = append(found, s.rights(ctx, objects)...)
 	}
 	sources := make([]finding, len(objects))

@@ -208,10 +208,10 @@ $ top -A --watch`,
 			}
 			for {
 				var lines []topRow
-				var groups why.Groups
+				var group why.Group
 				if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
 					if s.config != nil && (o.format == "" || o.format == "wide") {
-						groups = s.members(ctx, s.adapterSet(ctx))
+						group = s.members(ctx, s.adapterSet(ctx))
 					}
 					lines, err = s.counted(ctx, args, all)
 					return err
@@ -221,8 +221,8 @@ $ top -A --watch`,
 				if watch && p.colour {
 					fmt.Fprint(p.out, "\x1b[H\x1b[2J")
 				}
-				if len(groups) > 0 {
-					fmt.Fprintln(p.out, memberLine(groups))
+				if len(group) > 0 {
+					fmt.Fprintln(p.out, memberLine(group))
 				}
 				failed, err := p.printTop(o, lines, all)
 				if err != nil || !watch {

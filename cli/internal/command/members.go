@@ -18,45 +18,35 @@ import (
 // A member that does not answer must not hold up what is known of the others.
 const memberPatience = 3 * time.Second
 
-// members asks each adapter of each group. There is none for a single adapter, and without a
+// members asks each adapter of the group. There is none for a single adapter, and without a
 // cluster.
-func (s *session) members(ctx context.Context, a *why.Adapter) why.Groups {
+func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 	if s.config == nil || a == nil || a.Wanted < 2 {
 		return nil
 	}
-	all := make([]why.Member, a.Wanted)
+	all := make(why.Group, len(pods))
 	concurrently(len(all), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
-		metrics, err := s.scrapePod(ctx, podName(i))
-		all[i] = why.NewMember(i, podName(i), metrics, err)
+		metrics, err := s.scrapePod(ctx, pods[i])
+		all[i] = why.NewMember(pods[i], metrics, err)
 	})
-	return why.NewGroups(all)
+	return all
 }
 
-// podsOfOtherGroups are the pods of all groups of adapters but the first.
-func (s *session) podsOfOtherGroups(ctx context.Context) (names []string) {
-	if a := s.adapterSet(ctx); a != nil {
-		for i := len(pods); i < a.Wanted; i++ {
-			names = append(names, podName(i))
-		}
-	}
-	return names
-}
-
-// measures are the members of groups with their metrics, or the metrics of a single adapter.
+// measures are the members of a group with their metrics, or the metrics of a single adapter.
 type measures struct {
-	groups why.Groups
+	group  why.Group
 	single *why.Metrics
 	err    error // of reading the single adapter's
 }
 
-// of are the metrics of the adapter that serves the source.
-func (m measures) of(namespace, name string) (*why.Metrics, error) {
-	if len(m.groups) == 0 {
+// metrics are the metrics of the adapter that serves the sources.
+func (m measures) metrics() (*why.Metrics, error) {
+	if len(m.group) == 0 {
 		return m.single, m.err
 	}
-	if metrics := m.groups.Metrics(namespace, name); metrics != nil {
+	if metrics := m.group.Metrics(); metrics != nil {
 		return metrics, nil
 	}
 	return nil, errors.New("the metrics of the adapter could not be read")
@@ -69,9 +59,9 @@ func (s *session) measured(ctx context.Context, a *why.Adapter) measures {
 }
 
 // measure reads the metrics of the adapter. The metrics of a group come with its members.
-func (s *session) measure(ctx context.Context, groups why.Groups) (m measures) {
-	switch m.groups = groups; {
-	case len(groups) > 0:
+func (s *session) measure(ctx context.Context, group why.Group) (m measures) {
+	switch m.group = group; {
+	case len(group) > 0:
 	case s.config == nil && s.metricsServer == "":
 		m.err = errors.New("--metrics-server was not given")
 	case s.config == nil:
@@ -135,32 +125,21 @@ func concurrently(n int, f func(i int)) {
 	_ = calls.Wait() // there is none
 }
 
-// memberFindings are the lines of doctor about groups: each group, and each of its members.
-func memberFindings(all why.Groups) (found []finding) {
-	for _, g := range all {
-		text, problem := g.Sentence()
-		found = append(found, finding{Subject: all.Title(g), OK: !problem, Detail: text})
-		for i := range g {
-			found = append(found, finding{Subject: "member " + g[i].Pod, OK: !g[i].Problem(), Detail: g.About(&g[i])})
-		}
+// memberFindings are the lines of doctor about a group: one of the group, and one of each of its members.
+func memberFindings(g why.Group) (found []finding) {
+	if len(g) == 0 {
+		return nil
+	}
+	text, problem := g.Sentence()
+	found = append(found, finding{Subject: "group", OK: !problem, Detail: text})
+	for i := range g {
+		found = append(found, finding{Subject: "member " + g[i].Pod, OK: !g[i].Problem(), Detail: g.About(&g[i])})
 	}
 	return found
 }
 
-// memberLine is the line of top about groups.
-func memberLine(all why.Groups) string {
-	if len(all) == 1 {
-		return "Members of " + adapterName + ": " + memberWords(all[0]) + "."
-	}
-	var parts []string
-	for _, g := range all {
-		parts = append(parts, all.Title(g)+": "+memberWords(g))
-	}
-	return "Members of " + adapterName + ", " + strings.Join(parts, "; ") + "."
-}
-
-// memberWords has some words about each member of a group.
-func memberWords(g why.Group) string {
+// memberLine is the line of top about a group: some words about each member.
+func memberLine(g why.Group) string {
 	var parts []string
 	for i := range g {
 		m := &g[i]
@@ -169,12 +148,12 @@ func memberWords(g why.Group) string {
 		case why.MemberSilent:
 			parts = append(parts, name+" does not answer")
 		case why.MemberOwns:
-			parts = append(parts, name+" owns the shard")
+			parts = append(parts, name+" owns the group")
 		case why.MemberAlone:
 			parts = append(parts, name+" has no majority")
 		default:
 			parts = append(parts, fmt.Sprintf("%s is %s behind", name, m.Behind))
 		}
 	}
-	return strings.Join(parts, ", ")
+	return "Members of " + adapterName + ": " + strings.Join(parts, ", ") + "."
 }

@@ -10,11 +10,11 @@ const podTime = 2 * time.Second
 
 // race starts something in one of the pods, the first one if it can, and returns what was made
 // first. The next pod is tried when one before fails, or has not ended after podTime, as on a
-// machine that is gone. When all have failed, others may name more, once; nil names none.
+// machine that is gone.
 //
 // start's context ends with the race. late is called with what is made after it. Without a
 // winner the errors of the pods are returned; they are not complete when ctx has ended.
-func race[T any](ctx context.Context, pods []string, others func(context.Context) []string, start func(ctx context.Context, pod string) (T, error), late func(T)) (T, map[string]error) {
+func race[T any](ctx context.Context, pods []string, start func(ctx context.Context, pod string) (T, error), late func(T)) (T, map[string]error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -25,14 +25,9 @@ func race[T any](ctx context.Context, pods []string, others func(context.Context
 	results, errs := make(chan result), map[string]error{}
 	next := time.NewTimer(0)
 	defer next.Stop()
-	for tried := 0; len(errs) < len(pods) || others != nil; {
+	for tried := 0; len(errs) < len(pods); {
 		select {
 		case <-next.C:
-			if tried == len(pods) && others != nil {
-				ctx, cancel := context.WithTimeout(ctx, podTime)
-				pods, others = append(pods[:tried:tried], others(ctx)...), nil
-				cancel()
-			}
 			if tried < len(pods) {
 				pod := pods[tried]
 				go func() {

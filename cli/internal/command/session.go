@@ -104,7 +104,6 @@ func (p *program) session() (*session, error) {
 		return nil, err
 	}
 	s.tunnel = s.forward(pods...)
-	s.tunnel.others = s.podsOfOtherGroups
 	return s, nil
 }
 

@@ -31,12 +31,10 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 type tunnel struct {
 	config    *rest.Config
 	namespace string
-	pods      []string // to try, in this order
-	// others returns more pods to try when none of pods accepts, nil: there are none.
-	others func(context.Context) []string
-	direct dialer          // of tests, in place of the port-forward
-	open   context.Context // until close; a transport dials on for calls that have ended
-	close  context.CancelFunc
+	pods      []string        // to try, in this order
+	direct    dialer          // of tests, in place of the port-forward
+	open      context.Context // until close; a transport dials on for calls that have ended
+	close     context.CancelFunc
 
 	turn  chan struct{} // one slot: who has it may use what is below
 	conn  *link
@@ -74,7 +72,7 @@ func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
 	return t
 }
 
-// pods are the names to try first: one adapter, or the first group of three.
+// pods are the names to try: one adapter, or a group of three.
 var pods = []string{podName(0), podName(1), podName(2)}
 
 // podName is the name of a pod of the adapter's StatefulSet.
@@ -167,13 +165,13 @@ func hangUp(conn httpstream.Connection) {
 }
 
 // connect upgrades a connection to a pod, the first one if it accepts. The others of a group
-// are there when it does not, or hangs as on a machine that is gone, and then the other groups.
+// are there when it does not, or hangs as on a machine that is gone.
 func (t *tunnel) connect(ctx context.Context) (*link, error) {
 	pods := slices.Clone(t.pods)
 	if i := slices.Index(pods, t.avoid); i >= 0 {
 		pods = append(slices.Delete(pods, i, i+1), t.avoid)
 	}
-	conn, errs := race(ctx, pods, t.others, t.upgrade, func(l *link) { hangUp(l.Connection) })
+	conn, errs := race(ctx, pods, t.upgrade, func(l *link) { hangUp(l.Connection) })
 	if errs == nil {
 		return conn, nil
 	}

@@ -74,20 +74,15 @@ func TestTunnel_FirstPodHangs(t *testing.T) {
 	received(t, c.gone, "the port-forward that hangs is still there")
 }
 
-// All pods of the first group are away: the members of another one answer. Only the first
-// group's were tried. Of a Role that names fewer pods, what the first pod said is reported.
-func TestTunnel_FirstGroupIsAway(t *testing.T) {
+// Of a Role that names fewer pods than there are, what the first pod said is reported.
+func TestTunnel_RoleNamesFewerPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	says := c.groups(2)
+	c.group()
 	c.refuse["GET "+podPath+"/portforward"] = 500
-	c.refuse["GET -adapter-3/portforward"], c.refuse["POST -adapter-3/portforward"] = 403, 403
+	c.refuse["GET -adapter-1/portforward"], c.refuse["POST -adapter-1/portforward"] = 403, 403
 	if code, _, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != exitUnavailable || strings.Contains(errs, "forbidden") || !strings.Contains(errs, "no connection to a pod") {
 		t.Errorf("without any: %d: %s", code, errs)
-	}
-	says(4, 1, 1, 100, 0)
-	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
-		t.Errorf("%d: %s%s", code, out, errs)
 	}
 }
 

@@ -101,7 +101,7 @@ type remote struct {
 	askedAt time.Time
 }
 
-// look asks for the adapter, the members of groups, and the metrics. One view asks, and the
+// look asks for the adapter, the members of a group, and the metrics. One view asks, and the
 // others wait for it.
 func (r *remote) look(ctx context.Context) (*why.Adapter, measures) {
 	r.asking.Lock()
@@ -113,10 +113,10 @@ func (r *remote) look(ctx context.Context) (*why.Adapter, measures) {
 		if r.config != nil {
 			adapter = r.adapterFacts(ctx)
 		}
-		groups := r.members(ctx, adapter)
+		group := r.members(ctx, adapter)
 		asked, end := context.WithTimeout(ctx, memberPatience)
 		defer end()
-		known := r.measure(asked, groups)
+		known := r.measure(asked, group)
 		if errors.Is(ctx.Err(), context.Canceled) { // the view was left, and the adapter had no time to answer
 			return r.adapter, r.known
 		}
@@ -125,10 +125,10 @@ func (r *remote) look(ctx context.Context) (*why.Adapter, measures) {
 	return r.adapter, r.known
 }
 
-// Members are the groups of members.
-func (r *remote) Members(ctx context.Context) why.Groups {
+// Members are the members of a group.
+func (r *remote) Members(ctx context.Context) why.Group {
 	_, known := r.look(ctx)
-	return known.groups
+	return known.group
 }
 
 // recent are the objects, which may be some seconds old.
@@ -157,7 +157,7 @@ func (r *remote) Sources(ctx context.Context) ([]page.Source, error) {
 		known := o.facts()
 		if known == nil {
 			_, measured := r.look(ctx)
-			m, _ := measured.of(o.Namespace, o.Name) // without them it stays unknown
+			m, _ := measured.metrics() // without them it stays unknown
 			known = m.Source(o.Namespace, o.Name)
 		}
 		if known != nil {
@@ -167,7 +167,7 @@ func (r *remote) Sources(ctx context.Context) ([]page.Source, error) {
 			adapter, measured := r.look(ctx)
 			t := r.target(ctx, o, objects, adapter)
 			t.Source = known
-			t.Metrics = func(context.Context) (*why.Metrics, error) { return measured.of(o.Namespace, o.Name) }
+			t.Metrics = func(context.Context) (*why.Metrics, error) { return measured.metrics() }
 			return t
 		}
 		found = append(found, shown)

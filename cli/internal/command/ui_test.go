@@ -144,7 +144,7 @@ func TestUI_WithoutTheRight(t *testing.T) {
 	end()
 }
 
-// The page shows the members of a group, who owns the shard, and who does not answer.
+// The page shows the members of a group, who owns the group, and who does not answer.
 func TestUI_MembersOfAGroup(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -158,7 +158,7 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 	browser, base, end := c.open(true)
 	_, view := visit(t, browser, base, "")
 	for _, text := range []string{
-		"reschedule-adapter-1 owns the shard.", "It owns the shard, and has entry 100 of the log.",
+		"reschedule-adapter-1 owns the group.", "It owns the group, and has entry 100 of the log.",
 		"It is a standby: it lacks 2 entries of the log", "GET /metrics was answered 500",
 	} {
 		if !strings.Contains(view, text) {

@@ -134,7 +134,7 @@ func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error
 func (s *session) target(ctx context.Context, o *object, others []*object, adapter *why.Adapter) *why.Target {
 	t := &why.Target{Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter, Now: s.now}
 	t.Metrics = func(ctx context.Context) (*why.Metrics, error) {
-		return s.measured(ctx, adapter).of(o.Namespace, o.Name)
+		return s.measured(ctx, adapter).metrics()
 	}
 	if adapter != nil && adapter.Ready == 0 { // there is nothing to call, so no token is wanted
 		return t

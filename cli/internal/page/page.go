@@ -41,8 +41,8 @@ type Source struct {
 type Backend interface {
 	// Sources lists the sources that the user may see, in any order.
 	Sources(context.Context) ([]Source, error)
-	// Members asks the adapters of replicated groups; no group: there is only one adapter.
-	Members(context.Context) why.Groups
+	// Members asks the adapters of a replicated group; nil: there is only one adapter.
+	Members(context.Context) why.Group
 }
 
 type handler struct {

@@ -84,11 +84,11 @@ var ops = Source{Namespace: "ops", Name: "repos", Source: why.Source{SinkURI: "h
 // backend has some sources of an API.
 type backend struct {
 	sources []Source
-	groups  why.Groups
+	group   why.Group
 }
 
 func (b *backend) Sources(context.Context) ([]Source, error) { return b.sources, nil }
-func (b *backend) Members(context.Context) why.Groups        { return b.groups }
+func (b *backend) Members(context.Context) why.Group         { return b.group }
 
 // serve returns a page in front of an API.
 func serve(t *testing.T, api http.Handler, sources ...Source) http.Handler {
@@ -212,14 +212,14 @@ func TestViews_Golden(t *testing.T) {
 	}
 }
 
-// A replicated group: who owns the shard, and each member. Without an owner the view warns.
+// A replicated group: who owns the group, and each member. Without an owner the view warns.
 func TestMembers_OfAGroup(t *testing.T) {
 	group := why.Group{
 		{Pod: "adapter-0", Majority: true, Applied: 98, Behind: 100 * time.Millisecond},
 		{Pod: "adapter-1", Majority: true, Owner: true, Applied: 100},
 		{Pod: "adapter-2", Silence: errors.New("<b>gone</b>\u202e")},
 	}
-	b := &backend{groups: why.NewGroups(group)}
+	b := &backend{group: group}
 	page := Handler(b, time.Now)
 	expect := func(texts ...string) {
 		t.Helper()
@@ -230,15 +230,11 @@ func TestMembers_OfAGroup(t *testing.T) {
 			}
 		}
 	}
-	expect(`<p class="sub"><bdi>adapter-1 owns the shard.</bdi></p>`, `<span class="badge good">owner</span>`, `<span class="badge idle">standby</span>`,
+	expect(`<p class="sub"><bdi>adapter-1 owns the group.</bdi></p>`, `<span class="badge good">owner</span>`, `<span class="badge idle">standby</span>`,
 		`it lacks 2 entries of the log`, `<span class="badge bad">no answer</span>`, `&lt;b&gt;gone&lt;/b&gt;`)
 	group[1].Owner, group[0].Behind, group[2] = false, time.Hour, why.Member{Pod: "adapter-2"}
-	b.groups = why.NewGroups(group)
-	expect(`<p class="banner bad"><bdi>No member owns the shard`, `<span class="badge warn">behind</span>`, `<span class="badge bad">no majority</span>`)
-	// Two groups: each has an owner or not, and the first one's does not hide that.
-	b.groups = why.NewGroups([]why.Member{{Pod: "adapter-0", Majority: true, Owner: true, Applied: 7}, {Pod: "adapter-3", Shard: 1, Majority: true, Applied: 5}})
-	expect(`<p class="sub"><bdi>In group 0: adapter-0 owns the shard.</bdi></p>`, `<p class="banner bad"><bdi>In group 1: No member owns the shard`)
-	b.groups = nil
+	expect(`<p class="banner bad"><bdi>No member owns the group`, `<span class="badge warn">behind</span>`, `<span class="badge bad">no majority</span>`)
+	b.group = nil
 	if body := do(page, "GET", "/", "").Body.String(); strings.Contains(body, "members-head") {
 		t.Errorf("one adapter is shown as a group: %s", body)
 	}

@@ -55,10 +55,10 @@ func (h *handler) sources(r *http.Request) (*view, error) {
 	first, _ := slices.BinarySearchFunc(found, &Source{Namespace: ns, Name: name + "\x00"}, byName)
 	shown := found[first:min(len(found), first+sourcesPerPage)]
 	rows := make([]sourceRow, len(shown))
-	var groups why.Groups
+	var group why.Group
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
-	calls.Go(func() error { groups = h.Members(r.Context()); return nil })
+	calls.Go(func() error { group = h.Members(r.Context()); return nil })
 	for i := range shown {
 		calls.Go(func() error { rows[i] = readRow(r.Context(), shown[i]); return nil })
 	}
@@ -71,31 +71,16 @@ func (h *handler) sources(r *http.Request) (*view, error) {
 		last := shown[len(shown)-1]
 		links.Next = href("./", nil, "q", search, "after", last.Namespace+"/"+last.Name)
 	}
+	sentence, problem := group.Sentence()
 	return &view{name: "sources", Title: "Sources", Live: true, Body: struct {
 		Search     string
 		All, Found int
 		Rows       []sourceRow
 		Pager      pager
-		Groups     []groupTable
-	}{search, len(all), len(found), rows, links, groupTables(groups)}}, nil
-}
-
-// groupTable shows a replicated group: who owns the shard, and how far the others are behind.
-type groupTable struct {
-	Title, Sentence string
-	Problem         bool
-	Members         why.Group
-}
-
-func groupTables(all why.Groups) (tables []groupTable) {
-	for _, g := range all {
-		t := groupTable{Title: all.Title(g), Members: g}
-		if t.Sentence, t.Problem = g.Sentence(); len(all) > 1 {
-			t.Sentence = "In " + t.Title + ": " + t.Sentence
-		}
-		tables = append(tables, t)
-	}
-	return tables
+		Group      why.Group
+		Sentence   string // about the group
+		Problem    bool
+	}{search, len(all), len(found), rows, links, group, sentence, problem}}, nil
 }
 
 // pager are the links between the pages of a list, "" where there is none.

@@ -3,8 +3,6 @@ package why
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -13,7 +11,7 @@ type MemberState string
 
 // The states of a member.
 const (
-	// MemberOwns: it owns the shard, so it delivers, and answers the calls of all members.
+	// MemberOwns: it owns the group, so it delivers, and answers the calls of all members.
 	MemberOwns MemberState = "owner"
 	// MemberFollows: it is a standby that has all changes but the newest.
 	MemberFollows MemberState = "standby"
@@ -31,8 +29,7 @@ const farBehind = time.Minute
 // Member is an adapter of a group, as its own metrics show it.
 type Member struct {
 	Pod      string
-	Shard    int           // the number of its group, and of the shard of that
-	Owner    bool          // it owns the shard
+	Owner    bool          // it owns the group
 	Majority bool          // it is in touch with a majority of the group
 	Applied  int64         // the number of the last entry of the log that it has
 	Behind   time.Duration // for how long it may have missed changes
@@ -40,19 +37,16 @@ type Member struct {
 	Metrics  *Metrics      // what these fields come from, nil if it did not answer
 }
 
-// Members is how many members a group has: the first ones are group 0.
+// Members is how many members a group has.
 const Members = 3
 
-// NewMember is the adapter in a pod, by its metrics, or by the error of reading them. The
-// pods are numbered from 0.
-func NewMember(number int, pod string, metrics *Metrics, err error) Member {
-	silent := Member{Pod: pod, Shard: number / Members, Silence: err}
+// NewMember is the adapter in a pod, by its metrics, or by the error of reading them.
+func NewMember(pod string, metrics *Metrics, err error) Member {
 	switch {
 	case err != nil:
-		return silent
+		return Member{Pod: pod, Silence: err}
 	case !metrics.grouped:
-		silent.Silence = errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")
-		return silent
+		return Member{Pod: pod, Silence: errors.New("its metrics have no reschedule_group_owner, so it belongs to no group")}
 	}
 	m := metrics.member
 	m.Pod, m.Metrics = pod, metrics
@@ -77,46 +71,18 @@ func (m *Member) State() MemberState {
 // Problem reports that the member needs attention.
 func (m *Member) Problem() bool { return m.State() != MemberOwns && m.State() != MemberFollows }
 
-// Group is all members of a group.
+// Group is all members of a group; nil: the adapter is alone.
 type Group []Member
 
-// Groups are the groups of adapters, by their numbers. Each has a shard of its own.
-type Groups []Group
-
-// NewGroups are the groups of the members.
-func NewGroups(members []Member) Groups {
-	byShard := map[int]Group{}
-	for i := range members {
-		byShard[members[i].Shard] = append(byShard[members[i].Shard], members[i])
-	}
-	var all Groups
-	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
-		all = append(all, byShard[shard])
-	}
-	return all
-}
-
-// Title is the name of one of the groups; it has a number where there are several.
-func (all Groups) Title(g Group) string {
-	if len(all) < 2 {
-		return "group"
-	}
-	return fmt.Sprintf("group %d", g[0].Shard)
-}
-
-// Metrics returns the metrics of the adapter that serves the source, nil if they are not
-// known. With one group these are the owner's, since a standby knows of no refusal; with
-// several, the metrics of the owner that has the source.
-func (all Groups) Metrics(namespace, name string) *Metrics {
-	for _, g := range all {
-		if owner := g.Owner(); owner != nil && owner.Metrics != nil && (len(all) == 1 || owner.Metrics.sources[sourceName{namespace, name}] != nil) {
-			return owner.Metrics
-		}
+// Metrics returns the metrics of the owner, since a standby knows of no refusal; nil if they are not known.
+func (g Group) Metrics() *Metrics {
+	if owner := g.Owner(); owner != nil {
+		return owner.Metrics
 	}
 	return nil
 }
 
-// Owner is the member that owns the shard, nil if none is known.
+// Owner is the member that owns the group, nil if none is known.
 func (g Group) Owner() *Member {
 	for i := range g {
 		if g[i].State() == MemberOwns {
@@ -126,10 +92,10 @@ func (g Group) Owner() *Member {
 	return nil
 }
 
-// Sentence says who owns the shard, and whether the lack of an owner is a problem.
+// Sentence says who owns the group, and whether the lack of an owner is a problem.
 func (g Group) Sentence() (text string, problem bool) {
 	if owner := g.Owner(); owner != nil {
-		return owner.Pod + " owns the shard.", false
+		return owner.Pod + " owns the group.", false
 	}
 	silent := 0
 	for i := range g {
@@ -138,9 +104,9 @@ func (g Group) Sentence() (text string, problem bool) {
 		}
 	}
 	if silent > 0 {
-		return fmt.Sprintf("It is not known which member owns the shard: %d of %d did not answer.", silent, len(g)), true
+		return fmt.Sprintf("It is not known which member owns the group: %d of %d did not answer.", silent, len(g)), true
 	}
-	return "No member owns the shard: nothing of its sources is delivered, and calls get 503. It needs a majority of the members.", true
+	return "No member owns the group: nothing of its sources is delivered, and calls get 503. It needs a majority of the members.", true
 }
 
 // About says of one member what it does, and what it lacks.
@@ -149,7 +115,7 @@ func (g Group) About(m *Member) string {
 	case MemberSilent:
 		return "It did not answer: " + sentence(m.Silence.Error())
 	case MemberOwns:
-		return fmt.Sprintf("It owns the shard, and has entry %d of the log.", m.Applied)
+		return fmt.Sprintf("It owns the group, and has entry %d of the log.", m.Applied)
 	case MemberAlone:
 		return fmt.Sprintf("It is in touch with no majority of the group, and may lack the changes of the last %s.", m.Behind)
 	case MemberLags:

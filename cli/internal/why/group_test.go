@@ -19,13 +19,13 @@ func TestMember_States(t *testing.T) {
 		problem bool
 		about   string
 	}{
-		"owner":          {Member{Owner: true, Majority: true, Applied: 42}, MemberOwns, false, "It owns the shard, and has entry 42 of the log."},
+		"owner":          {Member{Owner: true, Majority: true, Applied: 42}, MemberOwns, false, "It owns the group, and has entry 42 of the log."},
 		"standby":        {Member{Majority: true, Applied: 93, Behind: 40 * time.Millisecond}, MemberFollows, false, "it lacks 7 entries of the log, and may lack the changes of the last 40ms."},
 		"a minute late":  {Member{Majority: true, Behind: farBehind}, MemberFollows, false, "of the last 1m0s."},
 		"later":          {Member{Majority: true, Behind: farBehind + 1}, MemberLags, true, "of the last 1m0.000000001s."},
 		"alone":          {Member{Behind: time.Hour}, MemberAlone, true, "in touch with no majority"},
 		"silent":         {Member{Owner: true, Silence: errors.New("refused")}, MemberSilent, true, "It did not answer: refused."},
-		"owner, a while": {Member{Owner: true, Majority: true, Behind: time.Hour}, MemberOwns, false, "It owns the shard"},
+		"owner, a while": {Member{Owner: true, Majority: true, Behind: time.Hour}, MemberOwns, false, "It owns the group"},
 	} {
 		about := Group{owner, c.member}.About(&c.member)
 		if got := c.member.State(); got != c.state || c.member.Problem() != c.problem || !strings.Contains(about, c.about) {
@@ -44,8 +44,8 @@ func TestGroup_Sentence(t *testing.T) {
 		text    string
 		problem bool
 	}{
-		{Group{standby, owner, silent}, "a owns the shard.", false},
-		{Group{standby, standby}, "No member owns the shard", true},
+		{Group{standby, owner, silent}, "a owns the group.", false},
+		{Group{standby, standby}, "No member owns the group", true},
 		{Group{standby, silent, silent}, "2 of 3 did not answer", true},
 	} {
 		if text, problem := c.group.Sentence(); !strings.Contains(text, c.text) || problem != c.problem {
@@ -54,42 +54,19 @@ func TestGroup_Sentence(t *testing.T) {
 	}
 }
 
-// Of several groups each has an owner: one does not stand for the others, and what a standby
-// lacks is measured at the owner of its own shard. A member that does not answer is of the
-// group that its number says.
-func TestGroups_EachHasAnOwner(t *testing.T) {
+// The metrics of the group are the owner's. A member that does not answer is known by its pod.
+func TestGroup_MetricsAreTheOwners(t *testing.T) {
 	t.Parallel()
-	read := func(shard, owner, applied int, source string) *Metrics {
-		return ReadMetrics(strings.NewReader(fmt.Sprintf("reschedule_shard_owner{shard=\"%[1]d\"} %[2]d\nreschedule_shard_majority{shard=\"%[1]d\"} 1\nreschedule_shard_applied{shard=\"%[1]d\"} %[3]d\n%[4]s",
-			shard, owner, applied, source)))
+	read := func(owner int) *Metrics {
+		return ReadMetrics(strings.NewReader(fmt.Sprintf("reschedule_group_owner %d\nreschedule_group_majority 1\n", owner)))
 	}
-	const of = "reschedule_stored_keys{kn_source_namespace=\"ops\",kn_source_name=%q} 1\n"
-	members := []Member{
-		NewMember(0, "p0", read(0, 0, 990, ""), nil), NewMember(1, "p1", read(0, 1, 1000, fmt.Sprintf(of, "a")), nil), NewMember(2, "p2", nil, errors.New("refused")),
-		NewMember(3, "p3", read(1, 1, 10, fmt.Sprintf(of, "b")), nil), NewMember(4, "p4", read(1, 0, 8, ""), nil), NewMember(5, "p5", nil, errors.New("refused")),
+	owner := read(1)
+	g := Group{NewMember("p0", read(0), nil), NewMember("p1", owner, nil), NewMember("p2", nil, errors.New("refused"))}
+	if g.Metrics() != owner || g[2].Pod != "p2" || g[2].State() != MemberSilent {
+		t.Errorf("%+v", g)
 	}
-	all := NewGroups(members)
-	if len(all) != 2 || len(all[0]) != 3 || len(all[1]) != 3 || all.Title(all[1]) != "group 1" || all[:1].Title(all[0]) != "group" {
-		t.Fatalf("%+v", all)
-	}
-	for i, want := range []string{"p1 owns the shard.", "p3 owns the shard."} {
-		if text, problem := all[i].Sentence(); text != want || problem {
-			t.Errorf("group %d: %q, %t", i, text, problem)
-		}
-	}
-	if about := all[1].About(&all[1][1]); !strings.Contains(about, "lacks 2 entries") {
-		t.Errorf("a standby of group 1: %q", about)
-	}
-	if all.Metrics("ops", "a") != all[0][1].Metrics || all.Metrics("ops", "b") != all[1][0].Metrics || all.Metrics("ops", "c") != nil || all[:1].Metrics("ops", "c") == nil {
-		t.Error("the metrics of a source are not from the owner that has it")
-	}
-	members[3] = NewMember(3, "p3", read(1, 0, 10, ""), nil)
-	all = NewGroups(members)
-	if _, problem := all[0].Sentence(); problem {
-		t.Error("group 0 has an owner")
-	}
-	if text, problem := all[1].Sentence(); !problem || !strings.Contains(text, "1 of 3 did not answer") {
-		t.Errorf("group 1 has no owner: %q", text)
+	if g[1] = NewMember("p1", read(0), nil); g.Metrics() != nil {
+		t.Error("without an owner a standby's metrics stand for the group's")
 	}
 }
 

@@ -78,14 +78,13 @@ func ReadMetrics(text io.Reader) *Metrics {
 			m.of(s).limits[s.labels["limit"]] = int64(s.value)
 		case "reschedule_quota_refused_total":
 			m.of(s).refused[s.labels["quota"]] += int64(s.value)
-		case "reschedule_shard_owner":
+		case "reschedule_group_owner":
 			m.grouped, m.member.Owner = true, s.value > 0
-			m.member.Shard, _ = strconv.Atoi(s.labels["shard"])
-		case "reschedule_shard_majority":
+		case "reschedule_group_majority":
 			m.member.Majority = s.value > 0
-		case "reschedule_shard_applied":
+		case "reschedule_group_applied":
 			m.member.Applied = int64(s.value)
-		case "reschedule_shard_behind_seconds":
+		case "reschedule_group_behind_seconds":
 			m.member.Behind = time.Duration(s.value * float64(time.Second)).Round(10 * time.Millisecond)
 		}
 	}

@@ -124,7 +124,7 @@ func TestMetrics_SmallNamespaceOnAFullDisk(t *testing.T) {
 func TestMetrics_OfAStandby(t *testing.T) {
 	t.Parallel()
 	f := Facts{Namespace: "ops", Name: "a"}
-	if f.Measure(ReadMetrics(strings.NewReader("reschedule_shard_owner{shard=\"0\"} 0\nreschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n")), nil); f.Unmeasured == "" || f.StorageFull {
+	if f.Measure(ReadMetrics(strings.NewReader("reschedule_group_owner 0\nreschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n")), nil); f.Unmeasured == "" || f.StorageFull {
 		t.Errorf("%+v", f)
 	}
 }
@@ -132,12 +132,12 @@ func TestMetrics_OfAStandby(t *testing.T) {
 // A member is read from its metrics; without the metrics of a group it is no member.
 func TestMember_FromMetrics(t *testing.T) {
 	t.Parallel()
-	const grouped = "reschedule_shard_owner{shard=\"2\"} 1\nreschedule_shard_majority 1\nreschedule_shard_applied 42\nreschedule_shard_behind_seconds 0.124\n"
-	m := NewMember(1, "pod-1", ReadMetrics(strings.NewReader(grouped)), nil)
-	if m.Pod != "pod-1" || m.Shard != 2 || m.State() != MemberOwns || m.Applied != 42 || m.Behind != 120*time.Millisecond || m.Metrics == nil {
+	const grouped = "reschedule_group_owner 1\nreschedule_group_majority 1\nreschedule_group_applied 42\nreschedule_group_behind_seconds 0.124\n"
+	m := NewMember("pod-1", ReadMetrics(strings.NewReader(grouped)), nil)
+	if m.Pod != "pod-1" || m.State() != MemberOwns || m.Applied != 42 || m.Behind != 120*time.Millisecond || m.Metrics == nil {
 		t.Errorf("%+v", m)
 	}
-	if m := NewMember(5, "pod-5", ReadMetrics(strings.NewReader(metrics)), nil); m.State() != MemberSilent || m.Shard != 1 {
+	if m := NewMember("pod-5", ReadMetrics(strings.NewReader(metrics)), nil); m.State() != MemberSilent {
 		t.Errorf("%+v", m)
 	}
 }

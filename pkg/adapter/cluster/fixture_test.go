@@ -390,7 +390,7 @@ func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	return p.watch[uid], ok && !p.others
 }
 
-func (p *fakeRegistry) Serves(int) bool {
+func (p *fakeRegistry) Serves() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.others

@@ -64,7 +64,7 @@ func (s *slimSources) slim(o any) (any, error) {
 		source.TrimMetadata()
 		status := &source.Status
 		status.Conditions = unresolvedTargets(status)
-		status.CloudEventAttributes, status.Annotations = nil, groupOnly(status.Annotations)
+		status.CloudEventAttributes, status.Annotations = nil, nil
 		status.AddressStatus = duckv1.AddressStatus{}
 		status.AppliedEventPoliciesStatus = eventingduckv1.AppliedEventPoliciesStatus{}
 		s.share(&status.SinkCACerts)
@@ -76,14 +76,6 @@ func (s *slimSources) slim(o any) (any, error) {
 		return s.capacity.Admit(source), nil
 	}
 	return slim(o)
-}
-
-// groupOnly keeps the group of adapters that has the source.
-func groupOnly(annotations map[string]string) map[string]string {
-	if group, is := annotations[v1alpha1.GroupAnnotation]; is {
-		return map[string]string{v1alpha1.GroupAnnotation: group}
-	}
-	return nil
 }
 
 // unresolvedTargets keeps the conditions for targets that cannot be resolved.

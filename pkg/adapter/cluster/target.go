@@ -73,19 +73,7 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, li
 		return nil, err
 	}
 	src.Suspend = src.Suspend || suspended
-	src.Group, err = groupOf(status)
-	return src, err
-}
-
-// groupOf is the group of adapters that has the source. The controller gives a new source one
-// when it writes its status for the first time; before that a call could reach a group that
-// does not get the source. A source without one is older than the groups, and in the first.
-func groupOf(status *v1alpha1.RescheduleSourceStatus) (int, error) {
-	text := status.Annotations[v1alpha1.GroupAnnotation]
-	if text == "" && status.ObservedGeneration == 0 {
-		return schedule.NoGroup, nil
-	}
-	return sources.ParseGroup("status.annotations["+v1alpha1.GroupAnnotation+"]", text)
+	return src, nil
 }
 
 // isGone reports whether the controller found that a target does not exist. A target

@@ -167,34 +167,3 @@ func TestDescribe_TakesTargetsFromTheStatus(t *testing.T) {
 		})
 	}
 }
-
-// A source is in the group that its status says. A new one is in none until the controller has
-// written its status; an older one without a group is in the first.
-func TestDescribe_Group(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		observed int64
-		group    string
-		want     int
-		refused  bool
-	}{
-		{0, "", schedule.NoGroup, false}, {3, "", 0, false}, {3, "0", 0, false}, {3, "4", 4, false}, {0, "1", 1, false},
-		{3, "0,1", 0, true}, {3, "x", 0, true},
-	} {
-		o := object("a", func(o *v1alpha1.RescheduleSource) {
-			o.Status.ObservedGeneration = test.observed
-			o.Status.Annotations = map[string]string{"other": "x"}
-			if test.group != "" {
-				o.Status.Annotations[v1alpha1.GroupAnnotation] = test.group
-			}
-			o.Annotations = map[string]string{v1alpha1.GroupAnnotation: "9"} // its author does not decide
-		})
-		if _, err := new(slimSources).slim(o); err != nil {
-			t.Fatal(err)
-		}
-		src, err := describe(o, nil, false, nil)
-		if (err != nil) != test.refused || err == nil && src.Group != test.want {
-			t.Errorf("%+v: %+v, %v", test, src, err)
-		}
-	}
-}

@@ -51,7 +51,7 @@ func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry
 		watch, watched = o.Status.Watch, o.Status.Watched
 	}
 	refused := o.Status.Refused
-	if group, err := groupOf(&o.Status); err == nil && registry.Serves(group) {
+	if registry.Serves() {
 		refused = r.refusal(o.UID)
 	}
 	if equality.Semantic.DeepEqual(o.Status.Watch, watch) && o.Status.Refused == refused || r.pauses(name.Namespace) {

@@ -68,13 +68,13 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 		a.Attempt, a.Proposes, a.Asking = *attempt, *m.proposes.Load(), m.asking.Load()
 	} else {
 		a.OwnVote = m.ownVote.Load() && !a.Joined
-		shard := m.shard.Load()
-		if shard == nil {
+		entries := m.entries.Load()
+		if entries == nil {
 			unavailable(w, "this member has not opened its log yet")
 			return
 		}
 		var err error
-		if a.Marks, err = (*shard).Marks(r.Context()); err != nil {
+		if a.Marks, err = (*entries).Marks(r.Context()); err != nil {
 			unavailable(w, "the marks cannot be read")
 			return
 		}
@@ -361,7 +361,7 @@ func lostMajority(answers map[string]admission, applied uint64) error {
 }
 
 // copyFirst takes a copy of the view of a member that has one. An empty view must not own the
-// shard of a group that begins with more, which the log alone does not show at first.
+// group that begins with more, which the log alone does not show at first.
 func (m *Member) copyFirst(ctx context.Context, answers map[string]admission) error {
 	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return answers[name].Applied == 0 })
 	name, _, err := m.copyAny(ctx, from, false, func() {})
@@ -447,8 +447,8 @@ func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Member) replaceOther(ctx context.Context, member, attempt string) error {
-	shard := m.shard.Load()
-	if shard == nil || !m.joined.Load() {
+	entries := m.entries.Load()
+	if entries == nil || !m.joined.Load() {
 		return errors.New("group: this member has not joined yet")
 	}
 	for _, name := range m.cfg.others() {
@@ -463,7 +463,7 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 		}
 	}
 	// Its disk is empty, so its old position must not allow the log to be trimmed.
-	if err := (*shard).Mark(ctx, member, 0); err != nil {
+	if err := (*entries).Mark(ctx, member, 0); err != nil {
 		return err
 	}
 	return m.log.Replace(ctx, member)

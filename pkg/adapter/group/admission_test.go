@@ -262,7 +262,6 @@ type ownView struct{ *store.View }
 
 func (l *ownView) Append(batch []byte) error { return l.Apply(l.Applied()+1, batch) }
 func (l *ownView) Valid() bool               { return true }
-func (l *ownView) Level() int                { return 1 }
 
 // MostDisks implements store.Log.
 func (*ownView) MostDisks(func(store.Disk) bool) bool { return true }

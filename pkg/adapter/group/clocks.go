@@ -23,7 +23,7 @@ const (
 
 // answerClock says what this member's wall clock shows.
 func (m *Member) answerClock(w http.ResponseWriter) {
-	if m.shard.Load() == nil {
+	if m.entries.Load() == nil {
 		unavailable(w, "this member has not opened its log yet")
 		return
 	}
@@ -34,7 +34,7 @@ func (m *Member) answerClock(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, strconv.FormatInt(m.log.Wall().UnixNano(), 10)) // a member that went away
 }
 
-// compareClocks measures the other members' wall clocks until ctx ends, and hands the shard
+// compareClocks measures the other members' wall clocks until ctx ends, and hands the group
 // over when this member should not own it.
 func (m *Member) compareClocks(ctx context.Context) {
 	var resigning sync.WaitGroup
@@ -49,7 +49,7 @@ func (m *Member) compareClocks(ctx context.Context) {
 		if off := m.clocks.ExceedsLimit(); off != was {
 			was = off
 			if off {
-				m.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the shard only if no other can", "limit", replica.OffLimit)
+				m.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the group only if no other can", "limit", replica.OffLimit)
 			} else {
 				m.cfg.Log.Info("this machine's clock agrees with the other members' again")
 			}

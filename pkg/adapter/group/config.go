@@ -29,10 +29,9 @@ type Peer struct{ Name, Address string }
 // PromiseOf returns what the log in a data directory may have promised to other members.
 type PromiseOf func(dataDir string) (replica.Promise, error)
 
-// Settings say which member of which group this one is.
+// Settings say which member of the group this one is.
 type Settings struct {
-	// Member is the name of this one, Peers are all: the first three are group 0, the next
-	// three group 1. More are only ever appended.
+	// Member is the name of this one, Peers are all three.
 	Member string
 	Peers  []Peer
 	// PeerListen is where to listen for the other members' logs, default the address in Peers.
@@ -50,9 +49,7 @@ type Settings struct {
 	// data directory, and writes into the empty directory work alone.
 	ReadStopped func(ctx context.Context, dataDir, work string, read func(context.Context, replica.Log) error) error
 
-	// Check fills these in: the number of this member's group, and its members' addresses.
-	shard int
-	peers map[string]string
+	peers map[string]string // the addresses of Peers by their names; Check fills it in
 }
 
 // Replay is a [store.Replay], nil where there is no log.
@@ -75,7 +72,7 @@ type LogOptions struct {
 	Dir         string
 	Group       string // the id of the group: members of another one are refused
 	Member      string
-	Peers       map[string]string // of this member's group
+	Peers       map[string]string
 	Listen      string
 	TLSDir      string
 	Connections *listener.Connections // of the other members' logs
@@ -87,15 +84,15 @@ type LogOptions struct {
 
 // Log is the log of the group, in this process.
 type Log interface {
-	// Shard returns the log of the shard that this adapter serves.
-	Shard() replica.Log
+	// Entries returns the log itself, once it is ready.
+	Entries() replica.Log
 	// Ready is closed once the log can be read.
 	Ready() <-chan struct{}
 	// Tidy looks after the log's files until ctx ends.
 	Tidy(ctx context.Context, owns func() bool)
 	// DiskUse is how much the log takes on this member's disk, and how much it may take while no member takes a copy.
 	DiskUse() (now, most int64)
-	// Silence is how long an owner is silent before another member claims the shard. Its lease is
+	// Silence is how long an owner is silent before another member claims the group. Its lease is
 	// 0.8 of that.
 	Silence() time.Duration
 	// Clock is a clock that goes on while the machine sleeps, for leases.
@@ -120,14 +117,14 @@ type Config struct {
 	DataDir string
 	Log     *slog.Logger
 	Meter   metric.Meter
-	// Deliver is how this member delivers while it owns the shard, and Drain how long
-	// deliveries under way may take when it hands the shard over.
+	// Deliver is how this member delivers while it owns the group, and Drain how long
+	// deliveries under way may take when it hands the group over.
 	Deliver dispatch.Config
 	Drain   time.Duration
 	// Watch is how the owner watches objects; its API is nil: sources cannot watch.
 	Watch watch.Config
 	// Gone is sources.Origin's: what exists no more was removed while no member owned the
-	// shard, or one that had not received its claim.
+	// group, or one that had not received its claim.
 	Gone func(ctx context.Context, uids []string) ([]string, error)
 	// Fatal is called when durability is unknown, or the log has ended; Stopping reports
 	// that the adapter ends.
@@ -138,13 +135,13 @@ type Config struct {
 // errNoLog names the program that has the log.
 var errNoLog = errors.New("adapter: --replicated needs the program adapter-replicated: this one is built without etcd")
 
-// Check refuses settings that are not of groups of three, and fills in what is left out.
+// Check refuses settings that are not of a group of three, and fills in what is left out.
 func (s *Settings) Check() error {
 	if s.Open == nil {
 		return errNoLog
 	}
-	if n := len(s.Peers); n == 0 || n%members != 0 {
-		return fmt.Errorf("adapter: --peers has %d members: give three for each group, as in a=host:port,b=host:port,c=host:port", n)
+	if n := len(s.Peers); n != members {
+		return fmt.Errorf("adapter: --peers has %d members: give three, as in a=host:port,b=host:port,c=host:port", n)
 	}
 	own := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.Name == s.Member })
 	if own < 0 {
@@ -153,8 +150,8 @@ func (s *Settings) Check() error {
 	if err := s.checkPeers(); err != nil {
 		return err
 	}
-	s.shard, s.peers = own/members, map[string]string{}
-	for _, p := range s.of(s.shard) {
+	s.peers = map[string]string{}
+	for _, p := range s.Peers {
 		s.peers[p.Name] = p.Address
 	}
 	if s.ForwardListen == "" {
@@ -211,12 +208,6 @@ const nameRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 // members is how many members a group has.
 const members = 3
-
-// groups is how many groups there are.
-func (s *Settings) groups() int { return len(s.Peers) / members }
-
-// of are the members of a group.
-func (s *Settings) of(shard int) []Peer { return s.Peers[shard*members : (shard+1)*members] }
 
 // forwardAddress is where the member with the log at the address takes forwarded calls: the
 // port behind it.

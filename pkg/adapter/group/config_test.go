@@ -18,6 +18,8 @@ type stoppedLog struct {
 	entry replica.Entry
 }
 
+func (l stoppedLog) State(context.Context) (replica.State, error) { return replica.State{}, nil }
+
 func (l stoppedLog) Read(context.Context, uint64) (replica.Page, error) {
 	return replica.Page{Entries: []replica.Entry{l.entry}}, nil
 }
@@ -61,6 +63,10 @@ func TestSettings_AreRefusedAtTheStart(t *testing.T) {
 		{good, "", ":11", "", "--forward-listen"},
 		{good, "127.0.0.1:11", "", "", "--peer-listen or --forward-listen"},
 		{good, "", "127.0.0.1:10", "", "--peer-listen or --forward-listen"},
+		{"a=127.0.0.1:10 b=127.0.0.1:12", "", "", "", "--peers has 2 members: give three"},
+		{good + " d=127.0.0.1:16", "", "", "", "--peers has 4 members: give three"},
+		{good + " d=127.0.0.1:16 e=127.0.0.1:18 f=127.0.0.1:20", "", "", "", "--peers has 6 members: give three"},
+		{"b=127.0.0.1:10 c=127.0.0.1:12 d=127.0.0.1:14", "", "", "", `--member "a" is not in --peers`},
 		{"a=127.0.0.1:10 b=127.0.0.1:10 c=127.0.0.1:14", "", "", "", "--peers: members a and b"},
 		{"a=127.0.0.1:10 b=LOCALHOST:10 c=127.0.0.1:14", "", "", "", "--peers: members a and b"},
 		{"a=127.0.0.1:10 b=127.0.0.1:12 c=127.0.0.1:11", "", "", "", "--peers: members a and c"},

@@ -1,5 +1,5 @@
 // Package group makes an adapter one of a group: it joins what package replica decides, who
-// owns the shard and for how long, with the queue and the deliveries of the owner.
+// owns the group and for how long, with the queue and the deliveries of the owner.
 //
 // # What it guarantees
 //
@@ -9,7 +9,7 @@
 //
 // # How it works
 //
-// A [Member] has the view of the state. While it owns the shard, a tenure runs a store over
+// A [Member] has the view of the state. While it owns the group, a tenure runs a store over
 // the view, the queue and a dispatcher; all of them are thrown away with the tenure, and the
 // next owner reads the log. When the lease lapses, deliveries are cut off, and the answer of
 // a read is replaced by 503. The members call each other on a port of their own, the next after the log's.
@@ -26,13 +26,8 @@
 // A new group may begin with what one member has: the empty ones take a copy before they
 // join. A group ends with a seal, after which its owner writes and delivers nothing.
 //
-// There may be several groups, each with a log of its own. A source is in one of them, and the
-// members of the others forward its calls there. They do not read that log: they remember which
-// member answered as the owner, and a refusal names another one. While an owner is silent, they
-// ask the others.
-//
 // # What it leaves to others
 //
-// Which group has a source (sources), who owns the shard (replica), the log (etcdlog,
+// Who owns the group (replica), the log (etcdlog,
 // through [Settings]), the state (store), and the addresses for callers (adapter).
 package group

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// fitHeader is on the answer to clockPath of a member that may take the shard over.
+	// fitHeader is on the answer to clockPath of a member that may take the group over.
 	fitHeader = "Reschedule-Fit"
 	// diskHeader is on each of these answers: the free bytes of the disk, the reserve, and what is scarce.
 	diskHeader = "Reschedule-Disk"
 )
 
-// fitness is how fit a member is to take the shard over from an owner that should not own it.
+// fitness is how fit a member is to take the group over from an owner that should not own it.
 type fitness string
 
 const (
@@ -36,7 +36,7 @@ const (
 	// successorBehind is how long a fit member may have received nothing from the owner, which it does
 	// each 0.15 s.
 	successorBehind = 2 * time.Second
-	// resignEvery is the least time between two attempts of a member to hand the shard over: if
+	// resignEvery is the least time between two attempts of a member to hand the group over: if
 	// the successor cannot claim it, calls wait for seconds each time.
 	resignEvery = time.Minute
 )
@@ -47,7 +47,7 @@ type others struct {
 	answers map[string]answer
 }
 
-// answer is what a member says about itself: how fit it is to own the shard, which an owner never is, and its disk.
+// answer is what a member says about itself: how fit it is to own the group, which an owner never is, and its disk.
 type answer struct {
 	fitness
 	disk *store.Disk // nil: it does not say
@@ -108,7 +108,7 @@ func answerOf(h http.Header) answer {
 	return a
 }
 
-// fit is how fit this member is to take the shard over. It must be able to claim it now: it
+// fit is how fit this member is to take the group over. It must be able to claim it now: it
 // receives from the owner, and what its own last tenure began has ended.
 func (m *Member) fit() fitness {
 	switch view := m.view.get(); {
@@ -127,18 +127,18 @@ func (m *Member) unfitToClaim() bool {
 	return !m.clocks.Agrees() || view.Damaged() || view.LowOnSpace() && m.others.anyFit(ample)
 }
 
-// mustYield reports that this member's view is damaged, and another member can own the shard: what this one answers may
+// mustYield reports that this member's view is damaged, and another member can own the group: what this one answers may
 // lack what was acknowledged. It waits for nothing, also while a copy takes the place of the view.
 func (m *Member) mustYield() bool { return m.view.current.Load().Damaged() && m.others.anyFit(able) }
 
-// yield hands the shard over at once.
+// yield hands the group over at once.
 func (m *Member) yield(lease *replica.Tenure) {
 	const why = "its view is damaged: look at its disk"
-	m.cfg.Log.Warn("this member hands the shard over to another one", "why", why)
+	m.cfg.Log.Warn("this member hands the group over to another one", "why", why)
 	lease.Release(why)
 }
 
-// whyResign is why a member should not own the shard while another member can, "": it may. short: its
+// whyResign is why a member should not own the group while another member can, "": it may. short: its
 // disk is nearly full.
 func whyResign(clocks *replica.Clocks, short bool, others *others) string {
 	switch {
@@ -155,7 +155,7 @@ func whyResign(clocks *replica.Clocks, short bool, others *others) string {
 
 func newResignations() *rate.Limiter { return rate.NewLimiter(rate.Every(resignEvery), 1) }
 
-// resign hands the shard over to a member that is fit, if this one owns it and should not. It
+// resign hands the group over to a member that is fit, if this one owns it and should not. It
 // returns when the tenure has ended.
 func (m *Member) resign() {
 	t := m.current()
@@ -170,7 +170,7 @@ func (m *Member) resign() {
 	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}
-	m.cfg.Log.Warn("this member hands the shard over to another one", "why", why)
+	m.cfg.Log.Warn("this member hands the group over to another one", "why", why)
 	t.finish()
 	t.lease.Release(why)
 }

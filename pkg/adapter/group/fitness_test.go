@@ -88,7 +88,7 @@ func TestDisk_ToldToOthers(t *testing.T) {
 	t.Parallel()
 	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
 	b := &Member{log: readyLog{}, view: appliedView(t, smallDisk{vfs.Default, 5 << 30}, 4)}
-	b.shard.Store(&log)
+	b.entries.Store(&log)
 	a := &Member{log: readyLog{}, client: http.DefaultClient}
 	a.cfg.Settings = Settings{Member: "a", peers: map[string]string{"b": peer(t, func(w http.ResponseWriter, _ *http.Request) { b.answerClock(w) })}}
 	_, says, err := a.offset(t.Context(), "b")
@@ -97,7 +97,7 @@ func TestDisk_ToldToOthers(t *testing.T) {
 	}
 }
 
-// An owner hands the shard over for a clock that is ahead or a disk that is nearly full, and only to
+// An owner hands the group over for a clock that is ahead or a disk that is nearly full, and only to
 // a member that is better off. With a clock that is behind it stays: nothing may be early.
 func TestOwner_ResignsForABetterHeir(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestOwner_ResignsForABetterHeir(t *testing.T) {
 	}
 }
 
-// A member hands the shard over at most once in a while, so that a hand-over to a member that cannot
+// A member hands the group over at most once in a while, so that a hand-over to a member that cannot
 // claim it is not repeated for ever.
 func TestResign_OnceInAWhile(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestTenure_LeaseEndsDuringAHandOver(t *testing.T) {
 		tenure.finishing.Store(true)
 		tenure.deliver() // as the lease comes back
 		if tenure.dispatch != nil {
-			t.Error("deliveries begin anew while the shard is handed over")
+			t.Error("deliveries begin anew while the group is handed over")
 		}
 		tenure.queue.Close()
 		if err := db.Close(); err != nil {

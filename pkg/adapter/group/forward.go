@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -24,7 +27,7 @@ const (
 	maxForwarded = 512
 	// continueTime is how long an owner may take before it reads a large body or answers.
 	continueTime = time.Minute
-	// notOwner marks an answer of a member that does not own the shard: it did nothing.
+	// notOwner marks an answer of a member that does not own the group: it did nothing.
 	notOwner = "Reschedule-Not-Owner"
 	// caller marks a forwarded call, and has the address that it came from; secured marks one that
 	// came with TLS. A caller cannot set them: the member that forwards writes them.
@@ -37,13 +40,9 @@ const (
 const (
 	detailNoOwner = "no adapter owns the source at the moment: nothing was changed; try again"
 	detailUnknown = "the adapter that owned the source went away during the call: whether something was changed is unknown; PUT and DELETE may be repeated"
-	detailNoGroup = "no group of adapters has the source yet: nothing was changed; try again"
 	detailSealed  = "the group of adapters was sealed: nothing was changed, and nothing is any more; an administrator moves its data on"
 	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
 )
-
-// newSlots are the slots of calls that are forwarded to one group.
-func newSlots() *budget.Budget { return budget.New(maxForwarded) }
 
 // forwarder is the client that forwards calls.
 func forwarder(files *peerTLS) *http.Client {
@@ -81,7 +80,7 @@ func (m *Member) routePeers(api http.Handler) http.Handler {
 		_, forwarded := r.Header[caller]
 		switch {
 		case forwarded:
-			m.answerForwarded(api, w, r)
+			m.router.answerForwarded(api, w, r)
 		case r.Header.Get(asker) != "":
 			m.answerMember(w, r)
 		default: // as of a browser on this machine, which can set none of the two by itself
@@ -103,8 +102,6 @@ func (m *Member) answerMember(w http.ResponseWriter, r *http.Request) {
 		m.answerClock(w)
 	case r.URL.Path == sealPath && r.Method == http.MethodPost:
 		m.answerSeal(w, r)
-	case r.URL.Path == ownerPath:
-		m.nameOwner(w)
 	default:
 		http.NotFound(w, r)
 	}
@@ -120,48 +117,85 @@ func (m *Member) memberRequest(ctx context.Context, method, url string) (*http.R
 	return r, nil
 }
 
-// answerForwarded answers a call that another member forwarded. It is forwarded no further.
-func (m *Member) answerForwarded(api http.Handler, w http.ResponseWriter, r *http.Request) {
-	setSecured(r)
-	setCaller(r)
-	r.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
-	// A member that has received less than the sender may take the source for another group's.
-	if m.destination(r) == (ownGroup{m}) {
-		if t := m.current(); t.enter() {
-			t.serve(api, w, r)
-			return
-		}
-		if m.view.Sealed() {
-			unavailable(w, detailSealed)
-			return
-		}
-	}
-	w.Header().Set(notOwner, "true")
-	m.nameOwner(w)
-	unavailable(w, detailNoOwner)
+// outcome is what became of a call where it was tried.
+type outcome int
+
+const (
+	// answered: the caller has an answer, of the API or a refusal.
+	answered outcome = iota
+	// untouched: nothing was done, and the caller has no answer: the call can be tried again.
+	untouched
+	// unknown: the call may have been carried out, and no answer comes.
+	unknown
+)
+
+// ownership is who owns the group, as this member knows it.
+type ownership interface {
+	// here is the tenure of this member, nil: it does not own the group. Changed is closed when that changes.
+	here() (t *tenure, changed <-chan struct{})
+	// elsewhere is the address of another member that owns the group, "": none is known. Moved is closed
+	// when another one does.
+	elsewhere() (address string, moved <-chan struct{})
+	// isSealed reports that the group has ended.
+	isSealed() bool
 }
 
-// Route answers a call here or at the owner, also of another group. While there is none it waits.
-func (m *Member) Route(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer m.callers.call(r)()
-		if m.leaving.Load() { // the caller's next call must go to another member
-			w.Header().Set("Connection", "close")
+// router answers calls here or at the owner.
+type router struct {
+	ownership
+	cfg      *Config
+	client   *http.Client
+	slots    *budget.Budget // held by calls that are forwarded, of one peer a quarter at most
+	counter  metric.Int64Counter
+	outcomes loglimit.Limit // the lines about calls whose outcome is unknown
+}
+
+// newRouter returns a router whose client and counter are set later.
+func newRouter(cfg *Config, o ownership) *router {
+	return &router{ownership: o, cfg: cfg, slots: budget.New(maxForwarded), outcomes: loglimit.Limit{Lines: 1, Per: time.Second}}
+}
+
+// answerForwarded answers a call that another member forwarded. It is forwarded no further.
+func (r *router) answerForwarded(api http.Handler, w http.ResponseWriter, request *http.Request) {
+	setSecured(request)
+	setCaller(request)
+	request.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
+	switch t, _ := r.here(); {
+	case t.enter():
+		t.serve(api, w, request)
+	case r.isSealed():
+		unavailable(w, detailSealed)
+	default:
+		w.Header().Set(notOwner, "true")
+		unavailable(w, detailNoOwner)
+	}
+}
+
+// answer answers a call here or at the owner. While there is none it waits.
+func (r *router) answer(api http.Handler, w http.ResponseWriter, request *http.Request) {
+	c := routed{router: r, api: api, w: w, r: request, deadline: time.NewTimer(patience)}
+	defer c.end()
+	for {
+		changed, moved, o := c.try()
+		if o == untouched {
+			o = c.wait(changed, moved)
 		}
-		if r.URL.Path == "/openapi.json" || r.URL.Path == "*" { // they are about no source
-			handler.ServeHTTP(w, r)
+		switch o {
+		case answered:
 			return
+		case unknown:
+			w.Header().Set(notOwner, "unknown")
+			unavailable(w, detailUnknown)
+			return
+		case untouched:
 		}
-		c := routed{m: m, w: w, r: r, deadline: time.NewTimer(patience)}
-		defer c.end()
-		for !c.answered(handler) {
-		}
-	})
+	}
 }
 
 // routed is a call that is answered here or at an owner.
 type routed struct {
-	m        *Member
+	*router
+	api      http.Handler
 	w        http.ResponseWriter
 	r        *http.Request
 	deadline *time.Timer
@@ -176,99 +210,80 @@ func (c *routed) end() {
 	}
 }
 
-// answered answers the call where its source is now. It returns false after a wait: the owner may be
-// another one then.
-func (c *routed) answered(handler http.Handler) bool {
-	d := c.m.destination(c.r)
-	if d == nil { // the source is new
-		return !c.wait(nil, nil, nil)
-	}
-	if d.number() == c.m.cfg.shard && c.m.view.Sealed() {
+// try tries the call where the owner is now. The channels are closed when that may be another one.
+func (c *routed) try() (changed, moved <-chan struct{}, _ outcome) {
+	if c.isSealed() {
 		unavailable(c.w, detailSealed)
-		return true
+		return nil, nil, answered
 	}
-	t, changed := d.localTenure()
-	if c.servedBy(t, handler) {
-		return true
+	t, changed := c.here()
+	if c.serveHere(t) == answered {
+		return nil, nil, answered
 	}
-	owner, moved := d.owner()
-	if owner != "" && c.forwarded(d, owner, moved) {
-		return true
+	owner, moved := c.elsewhere()
+	if owner == "" {
+		return changed, moved, untouched
 	}
-	return !c.wait(d, changed, moved)
-}
-
-// forwarded forwards the call to the owner. If it returns false the call is not answered.
-func (c *routed) forwarded(d destination, owner string, moved <-chan struct{}) bool {
 	if c.f == nil {
-		if !c.takeSlot(d) {
-			return true
+		if c.takeSlot() == answered {
+			return nil, nil, answered
 		}
-		if !c.f.whole {
-			d.locate(c.r.Context())
-			if owner, moved = d.owner(); owner == "" { // it may be gone since the body began, which takes seconds
-				return false
-			}
+		if owner, moved = c.elsewhere(); owner == "" { // it may be gone since the body began, which takes seconds
+			return changed, moved, untouched
 		}
 	}
-	return c.m.forward(c.w, c.r, c.f, d, owner, moved)
+	return changed, moved, c.forward(owner, moved)
 }
 
-// servedBy answers the call here, if this member owns the shard. No other member may be reading the body.
-func (c *routed) servedBy(t *tenure, handler http.Handler) bool {
+// serveHere answers the call here, if this member owns the group. No other member may be reading the body.
+func (c *routed) serveHere(t *tenure) outcome {
 	if c.f != nil && !c.f.repeatable() || !t.enter() {
-		return false
+		return untouched
 	}
 	if c.f != nil {
 		c.r.Body = io.NopCloser(c.f.body())
 	}
-	t.serve(handler, c.w, c.r)
-	return true
+	t.serve(c.api, c.w, c.r)
+	return answered
 }
 
-// takeSlot takes a slot of the calls that are forwarded to a group, and then reads the head of the
-// body. If it returns false the call is refused.
-func (c *routed) takeSlot(d destination) bool {
-	slot := d.slots().Claim(api.Peer(c.r), "")
+// takeSlot takes a slot of the calls that are forwarded, and then reads the head of the body.
+func (c *routed) takeSlot() outcome {
+	slot := c.slots.Claim(api.Peer(c.r), "")
 	if !slot.TryGrow(1) {
-		c.m.count(c.r.Context(), d, resultBusy)
+		c.count(resultBusy)
 		unavailable(c.w, detailBusy)
-		return false
+		return answered
 	}
 	f, err := newForwarding(c.w, c.r)
 	if err != nil {
 		slot.Release()
 		refuseBody(c.w, err)
-		return false
+		return answered
 	}
 	f.slot = &slot
 	c.f = f
-	return true
+	return untouched
 }
 
-// wait waits until the owner may be another one. It returns false once the call has waited for as long
-// as it may, or its caller is gone: then it is refused. d is nil while no group has the source.
-func (c *routed) wait(d destination, changed, moved <-chan struct{}) bool {
-	var result string
+// wait waits until the owner may be another one. Once the call has waited for as long as it may, or its
+// caller is gone, it is refused.
+func (c *routed) wait(changed, moved <-chan struct{}) outcome {
+	result := resultNoOwner
 	select {
 	case <-c.deadline.C:
-		result = resultNoOwner
 	case <-c.r.Context().Done():
 		result = resultGone
 	case <-changed:
-		return true
+		return untouched
 	case <-moved:
-		return true
+		return untouched
 	case <-time.After(retryPause):
-		return true
+		return untouched
 	}
-	if d == nil {
-		unavailable(c.w, detailNoGroup)
-		return false
-	}
-	c.m.count(c.r.Context(), d, result)
+	c.count(result)
 	unavailable(c.w, detailNoOwner)
-	return false
+	return answered
 }
 
 // serve answers here. What the store says is true only while the lease lasts.
@@ -284,7 +299,7 @@ func (t *tenure) serve(api http.Handler, w http.ResponseWriter, r *http.Request)
 }
 
 // fencedWriter replaces an answer that rests on a read by 503 if another member may own the
-// shard meanwhile: the answer of a read, and a refusal.
+// group meanwhile: the answer of a read, and a refusal.
 type fencedWriter struct {
 	http.ResponseWriter
 	t            *tenure
@@ -319,67 +334,55 @@ func (w *fencedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// lastAnswer is how long the answer of an owner that handed the shard over may be on its
+// lastAnswer is how long the answer of an owner that handed the group over may be on its
 // way. Without it the outcome of a call is unknown.
 const lastAnswer = 400 * time.Millisecond
 
-// forward sends the call to the owner. It returns false if the call did nothing there and
-// can be sent again.
-func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, moved <-chan struct{}) bool {
-	if !f.repeatable() {
-		m.count(r.Context(), d, resultNoOwner)
-		unavailable(w, detailNoOwner)
-		return true
+// forward sends the call to the owner.
+func (c *routed) forward(address string, moved <-chan struct{}) outcome {
+	if !c.f.repeatable() {
+		c.count(resultNoOwner)
+		unavailable(c.w, detailNoOwner)
+		return answered
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.r.Context()))
 	defer cancel()
-	answered := make(chan struct{})
-	defer close(answered)
+	over := make(chan struct{})
+	defer close(over)
 	go func() {
-		if overdue(r.Context(), answered, moved, func() { d.askAnother(ctx, address) }) {
+		if overdue(c.r.Context(), over, moved) {
 			cancel()
 		}
 	}()
-	out, err := m.request(ctx, r, f, address)
+	out, err := c.request(ctx, address)
 	if err != nil {
-		unavailable(w, detailNoOwner)
-		return true
+		return untouched
 	}
-	answer, err := m.client.Do(out)
+	answer, err := c.client.Do(out)
 	if err != nil {
-		return m.refuseUnanswered(w, r, f, d, address, err)
+		return c.unanswered(address, err)
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" {
-		hint := answer.Header.Get(ownerHeader)
-		if hint == f.dead { // the member has not received its end
-			hint = ""
-		}
-		d.refused(address, hint)
-		if f.repeatable() {
-			return false
-		}
+	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" && c.f.repeatable() {
+		return untouched
 	}
-	m.count(r.Context(), d, resultAnswered)
-	if r.Header.Get("Expect") != "" && f.repeatable() {
-		f.skip(w)
+	c.count(resultAnswered)
+	if c.r.Header.Get("Expect") != "" && c.f.repeatable() {
+		c.f.skip(c.w)
 	}
 	if isStream(answer) {
-		defer context.AfterFunc(r.Context(), cancel)()
+		defer context.AfterFunc(c.r.Context(), cancel)()
 	}
-	copyAnswer(w, answer)
-	return true
+	copyAnswer(c.w, answer)
+	return answered
 }
 
-// overdue waits for the answer of an owner. It returns true when the owner may take no longer. It calls
-// ask whenever the owner has not answered for a while.
-func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()) bool {
-	tick := time.NewTicker(askAnotherAfter)
-	defer tick.Stop()
+// overdue waits for the answer of an owner, until the call is over. It returns true when the owner may take no longer.
+func overdue(caller context.Context, over, moved <-chan struct{}) bool {
 	gone, end := caller.Done(), (<-chan time.Time)(nil)
 	for {
 		select {
-		case <-answered:
+		case <-over:
 			return false
 		case <-moved: // an owner that stands still does not answer: the next one ends the wait
 			moved, end = nil, time.After(lastAnswer)
@@ -388,8 +391,6 @@ func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()
 			if end == nil {
 				end = time.After(patience)
 			}
-		case <-tick.C:
-			ask()
 		case <-end:
 			return true
 		}
@@ -405,8 +406,9 @@ var hops = [...]string{
 }
 
 // request is the call as it is sent to an owner.
-func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, address string) (*http.Request, error) {
-	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address, f.body())
+func (c *routed) request(ctx context.Context, address string) (*http.Request, error) {
+	r := c.r
+	out, err := http.NewRequestWithContext(ctx, r.Method, c.cfg.scheme()+"://"+address, c.f.body())
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +424,7 @@ func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, ad
 	for _, h := range hops {
 		out.Header.Del(h)
 	}
-	if !f.whole { // it is sent once the owner reads it
+	if !c.f.whole { // it is sent once the owner reads it
 		out.Header.Set("Expect", "100-continue")
 	}
 	out.Header.Set(caller, r.RemoteAddr)
@@ -432,34 +434,29 @@ func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, ad
 	return out, nil
 }
 
-// refuseUnanswered answers for an owner that did not. It returns false if the call did nothing there and
-// can be sent again.
-func (m *Member) refuseUnanswered(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, err error) bool {
+// unanswered is what became of a call that the owner did not answer.
+func (c *routed) unanswered(address string, err error) outcome {
 	var dial *net.OpError
 	switch {
-	case f.large.failure() != nil: // the owner does nothing without all of it
-		m.count(r.Context(), d, resultGone)
-		refuseBody(w, f.large.failure())
-	case r.Context().Err() != nil:
-		m.count(r.Context(), d, resultGone)
-		unavailable(w, detailUnknown)
-	case isRead(r), errors.As(err, &dial) && dial.Op == "dial":
-		f.dead = address
-		d.refused(address, "")
-		return false // it was not sent, or changes nothing
-	default:
-		m.logUnknown(address, err)
-		m.count(r.Context(), d, resultUnknown)
-		w.Header().Set(notOwner, "unknown")
-		unavailable(w, detailUnknown)
+	case c.f.large.failure() != nil: // the owner does nothing without all of it
+		c.count(resultGone)
+		refuseBody(c.w, c.f.large.failure())
+		return answered
+	case c.r.Context().Err() != nil:
+		c.count(resultGone)
+		return unknown
+	case isRead(c.r), errors.As(err, &dial) && dial.Op == "dial":
+		return untouched // it was not sent, or changes nothing
 	}
-	return true
+	c.logUnknown(address, err)
+	c.count(resultUnknown)
+	return unknown
 }
 
 // logUnknown logs why the outcome of a call is unknown. An owner that goes away leaves many such calls.
-func (m *Member) logUnknown(address string, err error) {
-	if leftOut, ok := m.outcomes.Next(time.Now()); ok {
-		m.cfg.Log.Warn("the owner took a call and did not answer: its caller was told that the outcome is unknown", "owner", address, "error", err, "linesLeftOut", leftOut)
+func (r *router) logUnknown(address string, err error) {
+	if leftOut, ok := r.outcomes.Next(time.Now()); ok {
+		r.cfg.Log.Warn("the owner took a call and did not answer: its caller was told that the outcome is unknown", "owner", address, "error", err, "linesLeftOut", leftOut)
 	}
 }
 

@@ -26,19 +26,15 @@ import (
 func TestForwarded_KeepsThePath(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
-	m, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
+	r, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
 	for _, target := range []string{
 		"/n/s/schedules/k", "/n/s/schedules/k?limit=1&x=%2F", "/n/s/schedules/GitRepo%2Fteam%2Fsite", "/n/s/schedules/GitRepo%2Fteam%2Fsité",
 		"/n/s/schedules/é%2Fhistory", "/n/s/schedules/a|b^{c}%2F\"d\"", "/n/s/schedules/%C3%A9", "/n/s/schedules/%252F", "/n/s/schedules//é%2F",
 	} {
 		sent := httptest.NewRequest(http.MethodPut, target, strings.NewReader("{}"))
-		f, err := newForwarding(httptest.NewRecorder(), sent)
-		if err != nil {
-			t.Fatal(err)
-		}
 		answer := httptest.NewRecorder()
-		if !m.forward(answer, sent, f, ownGroup{m}, owner, nil) || answer.Code != http.StatusOK {
-			t.Fatalf("%s: %d %s", target, answer.Code, answer.Body)
+		if o := r.send(t, answer, sent, owner); o != answered || answer.Code != http.StatusOK {
+			t.Fatalf("%s: %v: %d %s", target, o, answer.Code, answer.Body)
 		}
 		if got.URL.Path != sent.URL.Path || got.URL.RawPath != sent.URL.RawPath || got.URL.RawQuery != sent.URL.RawQuery {
 			t.Errorf("%s came as %q, %q, query %q", target, got.URL.Path, got.URL.RawPath, got.URL.RawQuery)
@@ -49,8 +45,8 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 // A forwarded body that breaks off is 400, as at the owner. It was 503: callers sent it again.
 func TestForwarded_BodyBreaksOff(t *testing.T) {
 	t.Parallel()
-	m, _ := newFar(t)
-	server := httptest.NewServer(m.Route(nil))
+	r, _ := newFar(t)
+	server := httptest.NewServer(r)
 	defer server.Close()
 	for name, text := range map[string]string{
 		"small":   "Content-Length: 9\r\n\r\n{",
@@ -68,8 +64,8 @@ func TestForwarded_BodyBreaksOff(t *testing.T) {
 // body, before the owner had done anything.
 func TestForwarded_HalfClosed(t *testing.T) {
 	t.Parallel()
-	m, f := newFar(t)
-	server := httptest.NewServer(m.Route(nil))
+	r, f := newFar(t)
+	server := httptest.NewServer(r)
 	defer server.Close()
 	for _, late := range []time.Duration{100 * time.Millisecond, 2 * patience} {
 		still := make(chan struct{})
@@ -87,28 +83,40 @@ func TestForwarded_HalfClosed(t *testing.T) {
 		}
 	}
 	f.set(func() { f.owner = -1 })
+	f.name(-1)
 	if status, body := half(t, server, "Content-Length: 2\r\n\r\n{}"); status != http.StatusServiceUnavailable || !strings.Contains(body, "nothing was changed") {
 		t.Errorf("no owner: %d %q", status, body)
 	}
 }
 
-// ownerless is a group whose owner is gone.
-type ownerless struct{ ownGroup }
+// leaving is an owner that is gone when it is asked for a second time.
+type leaving struct {
+	ownership
+	asked bool
+}
 
-func (ownerless) owner() (string, <-chan struct{}) { return "", nil }
+func (o *leaving) here() (*tenure, <-chan struct{}) { return nil, nil }
+func (o *leaving) isSealed() bool                   { return false }
+func (o *leaving) elsewhere() (string, <-chan struct{}) {
+	if o.asked {
+		return "", nil
+	}
+	o.asked = true
+	return "127.0.0.1:1", nil
+}
 
 // A call whose owner goes while the head of a large body comes waits for the next one. It was answered
 // that its outcome is unknown, without having been sent.
 func TestForwarded_OwnerGoneMeanwhile(t *testing.T) {
 	t.Parallel()
-	m, owner := newSending(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
-	m.slots = newSlots()
+	r, _ := newSending(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	r.ownership = &leaving{}
 	answer := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader(strings.Repeat(" ", 2*maxReplay)))
-	c := routed{m: m, w: answer, r: r, deadline: time.NewTimer(patience)}
+	c := routed{router: r.router, w: answer, deadline: time.NewTimer(patience),
+		r: httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader(strings.Repeat(" ", 2*maxReplay)))}
 	defer c.end()
-	if c.forwarded(ownerless{ownGroup{m}}, owner, nil) {
-		t.Error("it is answered:", answer.Code, answer.Body)
+	if _, _, o := c.try(); o != untouched {
+		t.Errorf("%v: %d %s", o, answer.Code, answer.Body)
 	}
 }
 
@@ -136,7 +144,7 @@ func half(t *testing.T, server *httptest.Server, text string) (status int, body 
 // OPTIONS * is about the server: it was 503, since no member owns its source.
 func TestForwarded_NotTheWholeServer(t *testing.T) {
 	t.Parallel()
-	m, _ := newFar(t)
+	m := &Member{}
 	answer := httptest.NewRecorder()
 	m.Route(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodOptions, "*", http.NoBody))
 	if answer.Code != http.StatusNotFound {
@@ -147,16 +155,11 @@ func TestForwarded_NotTheWholeServer(t *testing.T) {
 // A caller that was told to go on sees the refusal of a large body that the owner did not read.
 func TestForwarded_ExpectsContinue(t *testing.T) {
 	t.Parallel()
-	m, _ := newFar(t)
+	far, _ := newFar(t)
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
 	defer refusing.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		call, err := newForwarding(w, r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		m.forward(w, r, call, m.otherGroups[1], strings.TrimPrefix(refusing.URL, "http://"), nil)
+		far.send(t, w, r, strings.TrimPrefix(refusing.URL, "http://"))
 	}))
 	defer server.Close()
 	c, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -186,18 +189,13 @@ func TestForwarded_ExpectsContinue(t *testing.T) {
 // The log says why the outcome of a call is unknown, and once for many calls: only the caller was told.
 func TestForwarded_UnknownOutcomeIsLogged(t *testing.T) {
 	t.Parallel()
-	m, owner := newSending(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	r, owner := newSending(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	var log bytes.Buffer
-	m.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	m.outcomes = loglimit.Limit{Lines: 1, Per: time.Hour}
+	r.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r.outcomes = loglimit.Limit{Lines: 1, Per: time.Hour}
 	for range 3 {
-		r, answer := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}")), httptest.NewRecorder()
-		call, err := newForwarding(answer, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !m.forward(answer, r, call, ownGroup{m}, owner, nil) || !strings.Contains(answer.Body.String(), detailUnknown) {
-			t.Error(answer.Code, answer.Body)
+		if o := r.send(t, httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}")), owner); o != unknown {
+			t.Error(o)
 		}
 	}
 	if lines := log.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "EOF") || !strings.Contains(lines, owner) {
@@ -211,7 +209,7 @@ func TestForwarded_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		var calls atomic.Int64
-		m, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) {
+		r, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) {
 			if r.Header.Get(key) != "" {
 				t.Error("the owner sees", key)
 			}
@@ -219,36 +217,52 @@ func TestForwarded_IdempotencyKey(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		})
-		m.outcomes = loglimit.Limit{Lines: 1, Per: time.Hour}
-		m.cfg.Log = slog.New(slog.DiscardHandler)
-		m.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) { //nolint:forcetypeassert // forwarder's
+		r.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) { //nolint:forcetypeassert // forwarder's
 			if calls.Load() == 2 {
 				return nil, &net.OpError{Op: "dial", Err: io.EOF}
 			}
 			return dialer().DialContext(ctx, network, address)
 		}
 		for n := range 2 {
-			r, answer := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}")), httptest.NewRecorder()
-			r.Header.Set(key, "x")
-			call, err := newForwarding(answer, r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answered := m.forward(answer, r, call, ownGroup{m}, owner, nil)
-			if n == 1 && (!answered || !strings.Contains(answer.Body.String(), detailUnknown) || calls.Load() != 2) {
-				t.Errorf("%s: answered: %v, %d calls: %s", key, answered, calls.Load(), answer.Body)
+			sent := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}"))
+			sent.Header.Set(key, "x")
+			if o := r.send(t, httptest.NewRecorder(), sent, owner); n == 1 && (o != unknown || calls.Load() != 2) {
+				t.Errorf("%s: %v, %d calls", key, o, calls.Load())
 			}
 		}
 	}
 }
 
-// newSending returns a member that forwards, and the address of an owner that answers so.
-func newSending(t *testing.T, answer http.HandlerFunc) (m *Member, owner string) {
+// sending is a router of a member that does not own the group.
+type sending struct{ *router }
+
+// ServeHTTP routes a call.
+func (s sending) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.answer(nil, w, r) }
+
+// send forwards a call once.
+func (s sending) send(t *testing.T, w http.ResponseWriter, r *http.Request, owner string) outcome {
+	t.Helper()
+	f, err := newForwarding(w, r)
+	if err != nil {
+		t.Error(err)
+		return answered
+	}
+	return (&routed{router: s.router, w: w, r: r, f: f}).forward(owner, nil)
+}
+
+// newSending returns a router, and the address of an owner that answers so.
+func newSending(t *testing.T, answer http.HandlerFunc) (r sending, owner string) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	m = &Member{client: forwarder(nil)}
-	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
-	t.Cleanup(m.client.CloseIdleConnections)
-	return m, strings.TrimPrefix(server.URL, "http://")
+	return newRouting(t, nil), strings.TrimPrefix(server.URL, "http://")
+}
+
+func newRouting(t *testing.T, o ownership) sending {
+	t.Helper()
+	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, o)
+	r.client = forwarder(nil)
+	r.counter, _ = noop.Meter{}.Int64Counter("forwarded")
+	t.Cleanup(r.client.CloseIdleConnections)
+	return sending{r}
 }

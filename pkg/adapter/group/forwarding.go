@@ -32,7 +32,7 @@ type forwarding struct {
 	slot  *budget.Claim
 }
 
-// gate is a body that can be read once. A member that does not own the shard refuses the call
+// gate is a body that can be read once. A member that does not own the group refuses the call
 // before it reads the body; then the gate is shut, and the body is there for the next try.
 type gate struct {
 	mu          sync.Mutex

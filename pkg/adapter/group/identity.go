@@ -216,8 +216,8 @@ func (m *Member) awaitLog(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	shard := *m.shard.Load()
-	s, err := shard.State(ctx)
+	entries := *m.entries.Load()
+	s, err := entries.State(ctx)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (m *Member) awaitLog(ctx context.Context) error {
 		return fmt.Errorf("group: the view in %s is at entry %d, and the log ends with %d: they are of different times, as of snapshots of volumes. "+
 			"Restore a back-up into three empty directories; or empty the directory of member %s, and what only it has is lost", m.cfg.DataDir, m.began, s.Last, m.cfg.Member)
 	}
-	marks, err := shard.Marks(ctx)
+	marks, err := entries.Marks(ctx)
 	if err != nil || marks[m.cfg.Member] <= m.began {
 		return err
 	}

@@ -156,7 +156,7 @@ func TestStart_WentBackFoundOutLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.identity.Store(&id)
-		m.shard.Store(&log)
+		m.entries.Store(&log)
 		m.log = readyLog{}
 		if err := m.awaitLog(t.Context()); errors.Is(err, replica.ErrSetBack) != ends || err != nil && !ends {
 			t.Errorf("both others take part: %v: %v", both, err)

@@ -15,23 +15,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/time/rate"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 	"github.com/reschedule-dev/reschedule/pkg/hostname"
 )
 
-// Member is this adapter as one of a group. All of them have the state; one owns the shard,
+// Member is this adapter as one of a group. All of them have the state; one owns the group,
 // answers calls and delivers, the others forward to it.
 type Member struct {
 	cfg          Config
@@ -42,57 +37,47 @@ type Member struct {
 	others       others
 	resignations *rate.Limiter
 	client       *http.Client
-	slots        *budget.Budget // calls that are forwarded in this group
-	otherGroups  map[int]*otherGroup
-	leaving      atomic.Bool // the process ends
-	callers      callers
-	owns         atomic.Bool // a tenure runs, or what it began has not ended
-	joined       atomic.Bool
-	began        uint64                      // the last entry that the view had at the start
-	identity     atomic.Pointer[string]      // the id of the group, once it is known
-	proposes     atomic.Pointer[string]      // the id that a member without a log proposes
-	attempt      atomic.Pointer[string]      // to join, of a member without a log
-	asking       atomic.Bool                 // that attempt waits for the others' answers
-	ownVote      atomic.Bool                 // its log had promised a vote for itself alone, at the start
-	shard        atomic.Pointer[replica.Log] // once the log is open
-	api          atomic.Pointer[http.Handler]
-	cancel       context.CancelFunc
-	ended        chan struct{}
-	peers        *listener.Endpoint // for other members; nil before Join
-	files        *peerTLS           // nil without TLS
-	connections  struct{ log, forward *listener.Connections }
-	serves       sync.WaitGroup // of peers
-	serving      chan struct{}  // closed by Serve
+	owner
+	router      *router
+	leaving     atomic.Bool // the process ends
+	callers     callers
+	owns        atomic.Bool // a tenure runs, or what it began has not ended
+	joined      atomic.Bool
+	began       uint64                      // the last entry that the view had at the start
+	identity    atomic.Pointer[string]      // the id of the group, once it is known
+	proposes    atomic.Pointer[string]      // the id that a member without a log proposes
+	attempt     atomic.Pointer[string]      // to join, of a member without a log
+	asking      atomic.Bool                 // that attempt waits for the others' answers
+	ownVote     atomic.Bool                 // its log had promised a vote for itself alone, at the start
+	entries     atomic.Pointer[replica.Log] // of the log, once it is open
+	api         atomic.Pointer[http.Handler]
+	cancel      context.CancelFunc
+	ended       chan struct{}
+	peers       *listener.Endpoint // for other members; nil before Join
+	files       *peerTLS           // nil without TLS
+	connections struct{ log, forward *listener.Connections }
+	serves      sync.WaitGroup // of peers
+	serving     chan struct{}  // closed by Serve
 
 	emptyPeers   sync.Map     // names of members whose disk was empty when they last asked or answered
 	majorityLost atomic.Bool  // another member without a log has said so
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
-	forwarded    metric.Int64Counter
-	outcomes     loglimit.Limit // the lines about calls whose outcome is unknown
 
 	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
-	wanted  map[string]*schedule.Spec // by uid, of all groups
-	byPath  map[string]*schedule.Spec
-	tenure  *tenure
-	changed chan struct{}
+	wanted  map[string]*schedule.Spec // by uid
 }
 
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
 	m := &Member{
-		cfg: cfg, resignations: newResignations(), slots: newSlots(), otherGroups: map[int]*otherGroup{},
-		wanted: map[string]*schedule.Spec{}, byPath: map[string]*schedule.Spec{},
-		changed: make(chan struct{}), ended: make(chan struct{}), serving: make(chan struct{}),
-		outcomes: loglimit.Limit{Lines: 1, Per: time.Second},
+		cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Spec{},
+		ended: make(chan struct{}), serving: make(chan struct{}),
 	}
-	for shard := range cfg.groups() {
-		if shard != cfg.shard {
-			m.otherGroups[shard] = newOtherGroup(m, shard)
-		}
-	}
+	m.owner = owner{m: m, changed: make(chan struct{})}
+	m.router = newRouter(&m.cfg, &m.owner)
 	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal, LogUse: m.logUse}
 	var err error
 	if m.view, err = openView(o); err != nil {
@@ -101,30 +86,9 @@ func Open(cfg Config) (*Member, error) {
 	return m, nil
 }
 
-// Lookup finds a source, if this member owns the shard.
-func (m *Member) Lookup(namespace, name string) (*queue.Source, bool) {
-	t := m.current()
-	if t == nil {
-		return nil, false
-	}
-	return t.queue.Lookup(namespace, name)
-}
-
-// Serving are the parts that serve while this member owns the shard, else nil; deliveries and
-// watches may be nil even then.
-func (m *Member) Serving() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
-	t := m.current()
-	if t == nil || !t.lease.Valid() {
-		return nil, nil, nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.queue, t.dispatch, t.watches
-}
-
 // logUse is store.Options.LogUse.
 func (m *Member) logUse() (now, most int64) {
-	if m.shard.Load() == nil {
+	if m.entries.Load() == nil {
 		return 0, 0
 	}
 	return m.log.DiskUse()
@@ -155,6 +119,7 @@ func (m *Member) Join(ctx context.Context) error {
 		return err
 	}
 	m.client = forwarder(m.files)
+	m.router.client = m.client
 	m.connections.log, m.connections.forward = peerPort("members-log", &m.cfg), peerPort("members", &m.cfg)
 	if err := m.listen(m.files.server()); err != nil {
 		return err
@@ -171,12 +136,12 @@ func (m *Member) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shard := m.log.Shard()
-	m.shard.Store(&shard)
+	entries := m.log.Entries()
+	m.entries.Store(&entries)
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]),
-		Log: shard, View: m.view, Copy: m.copyView, Damaged: func() bool { return m.view.current.Load().Damaged() }, Level: store.Level(),
+		Log: entries, View: m.view, Copy: m.copyView, Damaged: func() bool { return m.view.current.Load().Damaged() },
 		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks,
 		Unfit: m.unfitToClaim, Own: m.runTenure, Logger: m.cfg.Log,
 	})
@@ -278,7 +243,7 @@ func hiddenLoopback(address string, resolve func(network, address string) (*net.
 	return err == nil && resolved.IP.IsLoopback()
 }
 
-// Serve lets this member own the shard: handler is the schedule API.
+// Serve lets this member own the group: handler is the schedule API.
 func (m *Member) Serve(handler http.Handler) {
 	m.api.Store(&handler)
 	close(m.serving)
@@ -292,36 +257,32 @@ func (m *Member) Ready() bool {
 		m.group.Behind() <= patience
 }
 
-func (m *Member) current() *tenure {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.tenure
-}
-
-func (m *Member) serveTenure(t *tenure) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tenure = t
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// allSources are the sources of all groups.
-func (m *Member) allSources() []*schedule.Spec {
+// sources are the sources that are in force.
+func (m *Member) sources() []*schedule.Spec {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.wanted))
 }
 
-// served are the sources of this member's group.
-func (m *Member) served() []*schedule.Spec {
-	return slices.DeleteFunc(m.allSources(), func(s *schedule.Spec) bool { return !m.hasSource(s) })
-}
-
-// handover is how long the owner waits for calls under way before it hands the shard over.
+// handover is how long the owner waits for calls under way before it hands the group over.
 const handover = 2 * time.Second
 
-// Leave hands the shard over before the process ends, and goes on forwarding calls until callers
+// Route answers calls here or at the owner.
+func (m *Member) Route(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer m.callers.call(r)()
+		if m.leaving.Load() { // the caller's next call must go to another member
+			w.Header().Set("Connection", "close")
+		}
+		if r.URL.Path == "/openapi.json" || r.URL.Path == "*" { // they are about no source
+			api.ServeHTTP(w, r)
+			return
+		}
+		m.router.answer(api, w, r)
+	})
+}
+
+// Leave hands the group over before the process ends, and goes on forwarding calls until callers
 // have gone elsewhere.
 func (m *Member) Leave() {
 	begun := time.Now()
@@ -410,7 +371,7 @@ func (m *Member) forwardOn(begun time.Time) {
 	m.cfg.Log.Info("calls were forwarded until callers had moved; this member ends now", "for", time.Since(begun), "lastCall", lastCall)
 }
 
-// followed returns a moment after another member owns the shard: until then the others
+// followed returns a moment after another member owns the group: until then the others
 // send calls here, which must be refused and not be cut off.
 func (m *Member) followed() {
 	late := time.NewTimer(time.Second)
@@ -429,7 +390,7 @@ func (m *Member) followed() {
 	}
 }
 
-// lastCalls is how long the others may take to read who owns the shard.
+// lastCalls is how long the others may take to read who owns the group.
 const lastCalls = time.Second
 
 // Shutdown ends the port for other members, after Leave. What hangs is cut off with ctx.
@@ -454,17 +415,13 @@ func (m *Member) Close() error {
 	return err
 }
 
-// SetSource puts a source in force. The other groups' are known, so that calls find them.
+// SetSource puts a source in force.
 func (m *Member) SetSource(s *schedule.Spec) error {
 	m.mu.Lock()
-	if before := m.wanted[s.UID]; before != nil && before.Group != schedule.NoGroup && before.Group != s.Group {
-		m.mu.Unlock()
-		return fmt.Errorf("group: source %s: it is in group %d, and cannot be moved to group %d: its schedules stay there; put the number back", s.Path(), before.Group, s.Group)
-	}
-	m.wanted[s.UID], m.byPath[s.Path()] = s, s
-	t := m.tenure
+	m.wanted[s.UID] = s
 	m.mu.Unlock()
-	if t == nil || !m.hasSource(s) {
+	t := m.current() // a tenure that begins meanwhile takes the source from wanted
+	if t == nil {
 		return nil
 	}
 	return ignoreTenureEnd(m.setInTenure(t, s.UID))
@@ -487,15 +444,11 @@ func (m *Member) setInTenure(t *tenure, uid string) error {
 func (m *Member) RemoveSource(uid string) error {
 	m.setting.Lock()
 	m.mu.Lock()
-	s := m.wanted[uid]
 	delete(m.wanted, uid)
-	if s != nil && m.byPath[s.Path()] == s {
-		delete(m.byPath, s.Path())
-	}
-	t := m.tenure
 	m.mu.Unlock()
 	m.setting.Unlock()
-	if t == nil || s != nil && !m.hasSource(s) {
+	t := m.current()
+	if t == nil {
 		m.cfg.Log.Info("source removed; its schedules are purged by the owner", "uid", uid)
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -21,14 +20,13 @@ const (
 	resultGone     = "gone"     // the caller went away
 )
 
-// observe shows who owns the shard, how far the view is, and how the members' clocks differ.
+// observe shows who owns the group, how far the view is, and how the members' clocks differ.
 func (m *Member) observe() error {
 	meter := m.cfg.Meter
 	var failed error
-	shard := metric.WithAttributes(shardLabel(m.cfg.shard))
 	observed := func(value func() int64) metric.Int64ObservableOption {
 		return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(value(), shard)
+			o.Observe(value())
 			return nil
 		})
 	}
@@ -47,23 +45,23 @@ func (m *Member) observe() error {
 		}))
 		failed = errors.Join(failed, err)
 	}
-	gauge("reschedule_shard_owner", "1 while this adapter owns the shard, else 0.", func() int64 {
+	gauge("reschedule_group_owner", "1 while this adapter owns the group, else 0.", func() int64 {
 		_, own, _ := m.group.Owner()
 		return one(own)
 	})
-	gauge("reschedule_shard_majority", "1 while this adapter's log has a majority, by what it knows, else 0.", func() int64 { return one(m.log.HasMajority()) })
-	gauge("reschedule_shard_applied", "The number of the last entry of the replicated log that this adapter has applied.", func() int64 { return int64(m.view.Applied()) })
-	gauge("reschedule_shard_trimmed", "The number of the last entry of the replicated log that this adapter has removed, 0: none.", func() int64 { return int64(m.group.Trimmed()) })
-	gauge("reschedule_shard_log_bytes", "Bytes that the replicated log takes in this adapter's file.", func() int64 { return (*m.shard.Load()).Size() })
-	gauge("reschedule_shard_differing", "Other adapters whose views differ from this adapter's, by their hashes; 0 unless a disk is damaged.", func() int64 { return int64(m.group.Differing()) })
-	counter("reschedule_shard_tenures", "How often this adapter became the owner of the shard.", m.group.Tenures)
-	counter("reschedule_shard_copied", "Copies of another member's view that took the place of this adapter's.", m.copied.Load)
-	counter("reschedule_shard_sent", "Copies of its view that this adapter began to send to other members.", m.sent.Load)
-	seconds("reschedule_shard_behind", "For how long this adapter may have missed changes of the shard; 0: it is the owner.", func(o metric.Float64Observer) { o.Observe(m.group.Behind().Seconds(), shard) })
-	seconds("reschedule_shard_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.ClockHoldback().Seconds(), shard) })
+	gauge("reschedule_group_majority", "1 while this adapter's log has a majority, by what it knows, else 0.", func() int64 { return one(m.log.HasMajority()) })
+	gauge("reschedule_group_applied", "The number of the last entry of the replicated log that this adapter has applied.", func() int64 { return int64(m.view.Applied()) })
+	gauge("reschedule_group_trimmed", "The number of the last entry of the replicated log that this adapter has removed, 0: none.", func() int64 { return int64(m.group.Trimmed()) })
+	gauge("reschedule_group_log_bytes", "Bytes that the replicated log takes in this adapter's file.", func() int64 { return (*m.entries.Load()).Size() })
+	gauge("reschedule_group_differing", "Other adapters whose views differ from this adapter's, by their hashes; 0 unless a disk is damaged.", func() int64 { return int64(m.group.Differing()) })
+	counter("reschedule_group_tenures", "How often this adapter became the owner of the group.", m.group.Tenures)
+	counter("reschedule_group_copied", "Copies of another member's view that took the place of this adapter's.", m.copied.Load)
+	counter("reschedule_group_sent", "Copies of its view that this adapter began to send to other members.", m.sent.Load)
+	seconds("reschedule_group_behind", "For how long this adapter may have missed changes of the group; 0: it is the owner.", func(o metric.Float64Observer) { o.Observe(m.group.Behind().Seconds()) })
+	seconds("reschedule_group_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.ClockHoldback().Seconds()) })
 	seconds("reschedule_clock_offset", "How far the wall clock of another member is ahead of this adapter's, as measured in the last seconds.", func(o metric.Float64Observer) {
 		for peer, offset := range m.clocks.Offsets() {
-			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)), shard)
+			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)))
 		}
 	})
 	failed = errors.Join(failed, listener.Observe(meter, m.connections.log, m.connections.forward))
@@ -71,7 +69,7 @@ func (m *Member) observe() error {
 		failed = errors.Join(failed, m.files.certificate().Observe(meter))
 	}
 	var err error
-	m.forwarded, err = meter.Int64Counter("reschedule_forwarded", metric.WithDescription("Calls that this adapter did not answer itself, by what became of them."))
+	m.router.counter, err = meter.Int64Counter("reschedule_forwarded", metric.WithDescription("Calls that this adapter did not answer itself, by what became of them."))
 	if err = errors.Join(failed, err); err != nil {
 		return fmt.Errorf("group: metrics: %w", err)
 	}
@@ -86,9 +84,6 @@ func one(is bool) int64 {
 }
 
 // count counts a call that this member does not answer itself.
-func (m *Member) count(ctx context.Context, d destination, result string) {
-	m.forwarded.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("result", result), shardLabel(d.number())))
+func (c *routed) count(result string) {
+	c.counter.Add(context.WithoutCancel(c.r.Context()), 1, metric.WithAttributes(attribute.String("result", result)))
 }
-
-// shardLabel is the number of a group.
-func shardLabel(shard int) attribute.KeyValue { return attribute.String("shard", strconv.Itoa(shard)) }

@@ -13,7 +13,7 @@ import (
 )
 
 // memberPaths are what members ask each other for.
-var memberPaths = []string{viewPath, sealPath, admissionPath, clockPath, ownerPath}
+var memberPaths = []string{viewPath, sealPath, admissionPath, clockPath}
 
 // A caller without a token read the views of all tenants, and sealed the group, through a standby: it forwarded the
 // members' own paths with its certificate, and the owner answered them before the API saw the call. With the URL
@@ -23,7 +23,7 @@ func TestForwarded_ReachesTheAPIAlone(t *testing.T) {
 	owner, _ := starting(t, Settings{Member: "a", peers: map[string]string{"a": "a.example:1", "b": "b.example:1", "c": "c.example:1"}})
 	t.Cleanup(func() { _ = owner.Close() })
 	var calls atomic.Int64
-	m, address := newSending(t, func(w http.ResponseWriter, r *http.Request) {
+	r, address := newSending(t, func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		answer := httptest.NewRecorder()
 		owner.routePeers(nil).ServeHTTP(answer, r)
@@ -31,11 +31,9 @@ func TestForwarded_ReachesTheAPIAlone(t *testing.T) {
 			t.Errorf("%s %s: the owner answers %d %q %v", r.Method, r.RequestURI, answer.Code, answer.Body, answer.Header())
 		}
 	})
-	m.cfg.Member = "b"
-	standby := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, err := newForwarding(w, r)
-		if err != nil || !m.forward(w, r, f, ownGroup{m}, address, nil) {
-			t.Error(r.RequestURI, err)
+	standby := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, call *http.Request) {
+		if o := r.send(t, w, call, address); o != answered {
+			t.Error(call.RequestURI, o)
 		}
 	}))
 	defer standby.Close()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -18,11 +19,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
-
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// farState is the state of a member of another group.
+// farState is the state of another member.
 type farState int
 
 const (
@@ -31,44 +30,55 @@ const (
 	farStill
 )
 
-// farMember is a member of another group.
+// farMember is another member of the group.
 type farMember struct {
 	state  farState
-	named  int           // the member that it takes for the owner; -1: it knows none
 	awoken chan struct{} // closed when it does not stand still any more
 }
 
-// farGroups are the groups that a member does not belong to, in the place of the network.
-type farGroups struct {
+// farMembers are the other members of a group, in the place of the network, and who of them owns it as far as a
+// member knows.
+type farMembers struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	all    [][members]farMember
-	owners []int          // -1: none
+	all    [members - 1]farMember
+	owner  int            // -1: none
+	named  int            // the member that is taken for the owner, an old one perhaps; -1: none
+	moved  chan struct{}  // closed when another one is named
 	done   map[string]int // how often a call was carried out
 	wrong  []string
 }
 
-// at is a member's address for forwarded calls, and member the member of an address.
-func (f *farGroups) at(group, i int) string {
-	return forwardAddress(fmt.Sprintf("10.0.%d.%d:7400", group+1, i))
+func (f *farMembers) here() (*tenure, <-chan struct{}) { return nil, nil }
+func (f *farMembers) isSealed() bool                   { return false }
+
+func (f *farMembers) elsewhere() (string, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.named < 0 {
+		return "", f.moved
+	}
+	return fmt.Sprintf("10.0.0.%d:7401", f.named), f.moved
 }
 
-func (f *farGroups) member(host string) (group, i int) {
-	_, _ = fmt.Sscanf(host, "10.0.%d.%d:", &group, &i)
-	return group - 1, i
+// name makes the router take the member for the owner.
+func (f *farMembers) name(i int) {
+	f.named = i
+	close(f.moved)
+	f.moved = make(chan struct{})
 }
 
-func (f *farGroups) pause(most time.Duration) time.Duration {
+func (f *farMembers) pause(most time.Duration) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return time.Duration(f.random.Int64N(int64(most)))
 }
 
 // awake waits while the member stands still, and then says whether it is there.
-func (f *farGroups) awake(ctx context.Context, group, i int) error {
+func (f *farMembers) awake(ctx context.Context, i int) error {
 	for {
 		f.mu.Lock()
-		m := f.all[group][i]
+		m := f.all[i]
 		f.mu.Unlock()
 		switch m.state {
 		case farUp:
@@ -85,17 +95,18 @@ func (f *farGroups) awake(ctx context.Context, group, i int) error {
 }
 
 // RoundTrip is a call at a member.
-func (f *farGroups) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *farMembers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
-	group, i := f.member(r.URL.Host)
+	var i int
+	_, _ = fmt.Sscanf(r.URL.Host, "10.0.0.%d:", &i)
 	time.Sleep(f.pause(10 * time.Millisecond))
-	if err := f.awake(r.Context(), group, i); err != nil {
+	if err := f.awake(r.Context(), i); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
-	owns := f.owners[group] == i
+	owns := f.owner == i
 	f.mu.Unlock()
 	sent := r.ContentLength
 	if r.Body != nil && (owns || r.Header.Get("Expect") == "") {
@@ -106,28 +117,19 @@ func (f *farGroups) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer := httptest.NewRecorder()
 	f.mu.Lock()
-	if named := f.all[group][i].named; named >= 0 {
-		answer.Header().Set(ownerHeader, f.at(group, named))
+	if sent != r.ContentLength {
+		f.wrong = append(f.wrong, fmt.Sprintf("%s came with %d bytes of %d", r.URL.Path, sent, r.ContentLength))
 	}
-	owns = owns && f.owners[group] == i
-	if r.URL.Path != ownerPath {
-		if !strings.HasPrefix(r.URL.Path, fmt.Sprintf("/n/s%d/", group)) {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s was sent to group %d", r.URL.Path, group))
-		}
-		if sent != r.ContentLength {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s came with %d bytes of %d", r.URL.Path, sent, r.ContentLength))
-		}
-		if owns {
-			f.done[r.URL.Path]++
-		}
+	if owns = owns && f.owner == i; owns {
+		f.done[r.URL.Path]++
 	}
 	f.mu.Unlock()
-	if r.URL.Path != ownerPath && !owns {
+	if !owns {
 		answer.Header().Set(notOwner, "true")
 		unavailable(answer, detailNoOwner)
 	}
 	time.Sleep(f.pause(10 * time.Millisecond))
-	if err := f.awake(r.Context(), group, i); err != nil { // it went away before it answered
+	if err := f.awake(r.Context(), i); err != nil { // it went away before it answered
 		if r.Context().Err() == nil {
 			err = io.ErrUnexpectedEOF
 		}
@@ -137,8 +139,8 @@ func (f *farGroups) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // become sets the state of a member.
-func (f *farGroups) become(group, i int, state farState) {
-	m := &f.all[group][i]
+func (f *farMembers) become(i int, state farState) {
+	m := &f.all[i]
 	if m.state == farStill {
 		close(m.awoken)
 	}
@@ -148,75 +150,49 @@ func (f *farGroups) become(group, i int, state farState) {
 }
 
 // disturb changes something at random.
-func (f *farGroups) disturb() {
+func (f *farMembers) disturb() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	group, i := f.random.IntN(len(f.all)), f.random.IntN(members)
+	i := f.random.IntN(len(f.all))
 	switch f.random.IntN(6) {
 	case 0:
-		f.become(group, i, farGone)
+		f.become(i, farGone)
 	case 1:
-		f.become(group, i, farStill)
+		f.become(i, farStill)
 	case 2:
-		f.become(group, i, farUp)
+		f.become(i, farUp)
 	case 3: // also one that is gone: it is the owner that stood still
-		f.owners[group] = i
+		f.owner = i
 	case 4:
-		f.owners[group] = -1
-	case 5: // it has heard of an owner, an old one perhaps
-		f.all[group][i].named = f.random.IntN(members+1) - 1
+		f.owner = -1
+	case 5: // the log names an owner, an old one perhaps
+		f.name(f.random.IntN(len(f.all)+1) - 1)
 	}
 }
 
-// settle gives each group an owner, of which the others hear. One other member stays as it is.
-func (f *farGroups) settle() {
+// settle gives the group an owner, which the log names. The other member stays as it is.
+func (f *farMembers) settle() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for group := range f.all {
-		owner := f.random.IntN(members)
-		left := (owner + 1 + f.random.IntN(members-1)) % members
-		f.owners[group] = owner
-		for i := range members {
-			if i != left {
-				f.become(group, i, farUp)
-			}
-			f.all[group][i].named = owner
-		}
-	}
+	f.owner = f.random.IntN(len(f.all))
+	f.become(f.owner, farUp)
+	f.name(f.owner)
 }
 
 // wake lets all members go on.
-func (f *farGroups) wake() {
-	for group := range f.all {
-		for i := range members {
-			f.become(group, i, farUp)
-		}
+func (f *farMembers) wake() {
+	for i := range f.all {
+		f.become(i, farUp)
 	}
 }
 
-// newAmong returns a member of group 0 of so many groups, and the others. It knows the source
-// n/s1 of group 1, and so on.
-func newAmong(t *testing.T, groups int, random *rand.Rand) (*Member, *farGroups) {
-	t.Helper()
-	f := &farGroups{random: random, all: make([][members]farMember, groups), owners: make([]int, groups), done: map[string]int{}}
-	m := &Member{client: &http.Client{Transport: f}, otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Spec{}, byPath: map[string]*schedule.Spec{}}
-	m.cfg.Settings = Settings{Member: "0.0", TLSDir: "x", Open: func(LogOptions) (Log, error) { return nil, nil }}
-	for group := range groups {
-		for i := range members {
-			m.cfg.Peers = append(m.cfg.Peers, Peer{fmt.Sprintf("%d.%d", group, i), fmt.Sprintf("10.0.%d.%d:7400", group+1, i)})
-		}
-	}
-	if err := m.cfg.Check(); err != nil {
-		t.Fatal(err)
-	}
-	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
-	for group := 1; group < groups; group++ {
-		m.otherGroups[group] = newOtherGroup(m, group)
-		if err := m.SetSource(&schedule.Spec{UID: strconv.Itoa(group), Namespace: "n", Name: fmt.Sprint("s", group), Group: group}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return m, f
+// newAmong returns a router of a member that owns nothing, and the other members.
+func newAmong(random *rand.Rand) (*router, *farMembers) {
+	f := &farMembers{random: random, moved: make(chan struct{}), done: map[string]int{}}
+	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, f)
+	r.client = &http.Client{Transport: f}
+	r.counter, _ = noop.Meter{}.Int64Counter("forwarded")
+	return r, f
 }
 
 // judgeRoute is what is wrong with the answer of a call that was carried out so often.
@@ -241,13 +217,11 @@ func judgeRoute(method string, answer *httptest.ResponseRecorder, done int) stri
 }
 
 // route plays a history from a seed, and says what was wrong, and how often calls were answered.
-func route(t *testing.T, seed uint64) (wrong []string, answers map[int]int) {
+func route(seed uint64) (wrong []string, answers map[int]int) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	m, f := newAmong(t, 2+random.IntN(3), random)
-	handler := m.Route(nil)
+	r, f := newAmong(random)
 	answers = map[int]int{}
 	call := func(key string, chooses *rand.Rand) (took time.Duration, answer *httptest.ResponseRecorder) {
-		group := 1 + chooses.IntN(len(f.all)-1)
 		method, body := http.MethodPut, []byte("{}")
 		if chooses.IntN(5) == 0 {
 			method = http.MethodGet
@@ -255,10 +229,10 @@ func route(t *testing.T, seed uint64) (wrong []string, answers map[int]int) {
 		if chooses.IntN(5) == 0 { // once a member reads it, it cannot be sent again
 			body = make([]byte, maxReplay+2)
 		}
-		path := fmt.Sprintf("/n/s%d/schedules/%s", group, key)
+		path := "/n/s/schedules/" + key
 		answer = httptest.NewRecorder()
 		begun := time.Now()
-		handler.ServeHTTP(answer, httptest.NewRequest(method, path, bytes.NewReader(body)))
+		r.answer(nil, answer, httptest.NewRequest(method, path, bytes.NewReader(body)))
 		took = time.Since(begun)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -295,7 +269,6 @@ func route(t *testing.T, seed uint64) (wrong []string, answers map[int]int) {
 	chooses := rand.New(rand.NewPCG(seed, 9))
 	for settled, n := time.Now(), 0; n < 40; n++ {
 		took, answer := call(fmt.Sprint("after.", n), chooses)
-		// A call at a member that stands still finds the owner for the next ones.
 		if time.Since(settled) > took+patience && (answer.Code != http.StatusOK || took > 100*time.Millisecond) {
 			wrong = append(wrong, fmt.Sprintf("with an owner again, a call took %s: %d %s", took, answer.Code, answer.Body))
 		}
@@ -304,18 +277,15 @@ func route(t *testing.T, seed uint64) (wrong []string, answers map[int]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wake()
-	for group, far := range m.otherGroups {
-		if used := far.held.Used(); used != 0 {
-			wrong = append(wrong, fmt.Sprintf("%d slots of group %d are kept", used, group))
-		}
+	if used := r.slots.Used(); used != 0 {
+		wrong = append(wrong, fmt.Sprintf("%d slots are kept", used))
 	}
 	return append(wrong, f.wrong...), answers
 }
 
-// Random memberships, owners that change, and members that are gone, stand still or name an old
-// owner: a call goes to the group of its source alone, a change is carried out once at most and
-// its answer is true, and calls find the owner again once there is one. A seed plays the same
-// events again; the order of goroutines may differ.
+// Owners that change, members that are gone or stand still, and a log that names an old owner: a change is
+// carried out once at most, its answer is true, and calls find the owner again once there is one. A seed plays
+// the same events again; the order of goroutines may differ.
 func TestRoute_KeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	n := uint64(100)
@@ -334,7 +304,7 @@ func TestRoute_KeepsItsPromises(t *testing.T) {
 	all := map[int]int{}
 	for seed := first; seed <= last && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			wrong, answers := route(t, seed)
+			wrong, answers := route(seed)
 			for _, text := range wrong {
 				t.Errorf("ROUTE_SEED=%d: %s", seed, text)
 			}

@@ -196,7 +196,6 @@ func (l *brokenLog) Append(batch []byte) error {
 }
 
 func (l *brokenLog) Valid() bool { return l.err == nil }
-func (l *brokenLog) Level() int  { return 1 }
 
 // MostDisks implements store.Log.
 func (*brokenLog) MostDisks(func(store.Disk) bool) bool { return true }

@@ -16,7 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
-// tenure is what a member runs while it owns the shard: a store over the view, the queue, and
+// tenure is what a member runs while it owns the group: a store over the view, the queue, and
 // deliveries while the lease lasts.
 type tenure struct {
 	m     *Member
@@ -28,7 +28,7 @@ type tenure struct {
 	watches *watch.Manager
 	unwatch func()
 
-	finishing atomic.Bool // it hands the shard over
+	finishing atomic.Bool // it hands the group over
 
 	lapsed  atomic.Bool   // since deliveries were last started
 	recheck chan struct{} // holds one; the lease was found to have ended, or to be short
@@ -61,8 +61,8 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 		}
 		return
 	}
-	m.serveTenure(t)
-	for _, s := range m.served() { // they may have changed meanwhile
+	m.setTenure(t)
+	for _, s := range m.sources() { // they may have changed meanwhile
 		if err := ignoreTenureEnd(m.setInTenure(t, s.UID)); err != nil {
 			m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 		}
@@ -71,7 +71,7 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 	var purging sync.WaitGroup
 	purging.Go(t.purge)
 	t.watch()
-	m.serveTenure(nil)
+	m.setTenure(nil)
 	t.unwatch()
 	purging.Wait()
 	t.close()
@@ -94,7 +94,7 @@ func (t *tenure) open() (err error) {
 		}
 		t.unwatch = sync.OnceFunc(t.watches.Close)
 	}
-	for _, s := range t.m.served() { // they are watched once the tenure serves
+	for _, s := range t.m.sources() { // they are watched once the tenure serves
 		if _, err := t.queue.Set(s); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (t *tenure) open() (err error) {
 	return nil
 }
 
-// purge removes what the shard has of sources that exist no more, until the tenure ends.
+// purge removes what the group has of sources that exist no more, until the tenure ends.
 func (t *tenure) purge() {
 	for wait := leastPurgeWait; ; wait = min(2*wait, mostPurgeWait) {
 		err := t.purgeGone()
@@ -122,7 +122,7 @@ func (t *tenure) purge() {
 const leastPurgeWait, mostPurgeWait = time.Second, 30 * time.Second
 
 func (t *tenure) purgeGone() error {
-	// Every source that the shard has now existed when its schedules were accepted. So a source
+	// Every source that the group has now existed when its schedules were accepted. So a source
 	// that does not exist afterwards was removed, whatever this member has received.
 	unknown, err := t.store.Sources()
 	if err != nil {
@@ -131,11 +131,7 @@ func (t *tenure) purgeGone() error {
 	for _, s := range t.queue.Sources() {
 		unknown = append(unknown, s.Spec().UID)
 	}
-	for _, s := range t.m.allSources() {
-		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {
-			t.m.cfg.Log.Error("this group has schedules of a source that is assigned to another group, where they are not delivered: "+
-				"put the number of the group back, or restore the back-up of this group", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "assigned", s.Group)
-		}
+	for _, s := range t.m.sources() {
 		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })
 	}
 	if len(unknown) == 0 {
@@ -240,7 +236,7 @@ func (t *tenure) quiesce() {
 	t.cut(ctx)
 }
 
-// finish ends what the owner does, before the shard is handed over: first deliveries end,
+// finish ends what the owner does, before the group is handed over: first deliveries end,
 // while calls go on; then calls wait for the next owner.
 func (t *tenure) finish() {
 	t.quiesce()
@@ -273,7 +269,7 @@ func (t *tenure) watch() {
 			continue
 		}
 		if t.cut(over) { // what is cut off is delivered again
-			t.m.cfg.Log.Warn("this member's lease of the shard has ended, since no change was in the log in time: deliveries under way are cut off, and made again")
+			t.m.cfg.Log.Warn("this member's lease of the group has ended, since no change was in the log in time: deliveries under way are cut off, and made again")
 		}
 		for !t.lease.Valid() {
 			select {

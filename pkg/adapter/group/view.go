@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -61,13 +60,7 @@ func (v *view) Applied() uint64 { return v.current.Load().Applied() }
 func (v *view) Chain() (applied, hash uint64) { return v.get().Chain() }
 
 // Apply implements replica.View.
-func (v *view) Apply(seq uint64, batch []byte) error {
-	err := v.get().Apply(seq, batch)
-	if errors.Is(err, store.ErrLevel) {
-		return errors.Join(replica.ErrLevel, err)
-	}
-	return err
-}
+func (v *view) Apply(seq uint64, batch []byte) error { return v.get().Apply(seq, batch) }
 
 // Flush implements replica.View.
 func (v *view) Flush() error { return v.get().Flush() }
@@ -105,8 +98,8 @@ var errNoView = errors.New("group: the view cannot be opened")
 
 // upToDate returns once the view has all that was acknowledged before the call.
 func (m *Member) upToDate() error {
-	shard := m.shard.Load()
-	if shard == nil {
+	entries := m.entries.Load()
+	if entries == nil {
 		return errors.New("group: this member has not opened its log yet")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -115,7 +108,7 @@ func (m *Member) upToDate() error {
 	if _, err := m.group.Mark(ctx); err != nil {
 		return fmt.Errorf("group: no majority answers, or the view is not on disk: %w", err)
 	}
-	s, err := (*shard).State(ctx)
+	s, err := (*entries).State(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +146,7 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Before it has joined, what it has is where a new group begins.
-	begins := m.attempt.Load() != nil && m.shard.Load() == nil
+	begins := m.attempt.Load() != nil && m.entries.Load() == nil
 	if m.view.current.Load().Damaged() {
 		unavailable(w, "this member's view is damaged")
 		return
@@ -283,7 +276,7 @@ func (m *Member) makeSpace(ctx context.Context, size int64) error {
 	switch {
 	case !known || free >= size+reserve:
 		return nil
-	case m.shard.Load() == nil || m.view.Applied() == 0 || free+used < size+reserve:
+	case m.entries.Load() == nil || m.view.Applied() == 0 || free+used < size+reserve:
 		return fmt.Errorf("%w: it takes %d bytes and a reserve of %d; %d are free, and the old view has %d", errNoSpace, size, reserve, free, used)
 	}
 	m.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)

@@ -136,7 +136,7 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 			m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, smallDisk{vfs.Default, test.free}, 4)}
 			m.cfg.Log = slog.New(slog.DiscardHandler)
 			m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": sends("a"), "b": sends("b"), "c": "127.0.0.1:1"}}
-			m.shard.Store(&log)
+			m.entries.Store(&log)
 			m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
 			if err := log.Mark(t.Context(), "c", 4); err != nil {
 				t.Fatal(err)
@@ -198,7 +198,7 @@ func tornView(t *testing.T) *view {
 }
 
 // A member with a damaged table became the owner: keys that were acknowledged were 404, while two members had them. Once
-// it has met the damage, nothing that it read counts while another member can own the shard, it does not own it, and no
+// it has met the damage, nothing that it read counts while another member can own the group, it does not own it, and no
 // member takes a copy of its view. Where no other member can own it, it serves the rest, as a single adapter.
 func TestView_DamageIsNotServed(t *testing.T) {
 	t.Parallel()
@@ -232,7 +232,7 @@ func TestView_DamageIsNotServed(t *testing.T) {
 	}
 	m.others.record("a", answer{fitness: unfit})
 	if m.mustYield() {
-		t.Error("no other member can take the shard over")
+		t.Error("no other member can take the group over")
 	}
 }
 
@@ -253,7 +253,7 @@ func TestCopy_WrongViewStaysUntilOneIsSent(t *testing.T) {
 	m.cfg.Log = slog.New(slog.DiscardHandler)
 	m.cfg.Fatal = func(err error) { t.Error(err) }
 	m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": address, "c": "127.0.0.1:1"}}
-	m.shard.Store(&log)
+	m.entries.Store(&log)
 	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
 	if err := m.copyView(t.Context(), true, func() {}); err == nil || m.view.Applied() != 4 {
 		t.Error(err, m.view.Applied())
@@ -269,7 +269,7 @@ func TestBackup_NotOfAViewInDoubt(t *testing.T) {
 	t.Parallel()
 	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
 	m := &Member{view: appliedView(t, vfs.Default, 4)}
-	m.shard.Store(&log)
+	m.entries.Store(&log)
 	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
 	err := m.Checkpoint(func(string) error { t.Error("it is made"); return nil })
 	if err == nil || !strings.Contains(err.Error(), "another member") {
@@ -285,7 +285,7 @@ func TestStart_ViewAheadOfTheLog(t *testing.T) {
 	id := "g"
 	m.identity.Store(&id)
 	m.log, m.began = readyLog{}, 2
-	m.shard.Store(&log)
+	m.entries.Store(&log)
 	if err := m.awaitLog(t.Context()); err != nil { // the group begins with the view
 		t.Error(err)
 	}

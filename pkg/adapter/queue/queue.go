@@ -280,7 +280,7 @@ var (
 )
 
 // RefusalOfEndedStore returns the refusal of a call whose store has ended: the adapter ends, or no longer owns
-// the shard. It returns nil for any other error.
+// the group. It returns nil for any other error.
 func RefusalOfEndedStore(err error) *schedule.Error {
 	switch {
 	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, errEnded):

@@ -2,7 +2,7 @@ package replica
 
 import "time"
 
-// The clock of the shard is the wall clock of its owner, held back so that it is never ahead
+// The clock of the group is the wall clock of its owner, held back so that it is never ahead
 // of the clock by which earlier owners made their promises.
 const (
 	// mostApart is what the wall clocks of two members may differ by.
@@ -15,20 +15,20 @@ const (
 	readingSpan = 2 * time.Second
 )
 
-// reading is what the shard's clock showed at least, at a moment on the clocks of this member.
+// reading is what the group's clock showed at least, at a moment on the clocks of this member.
 type reading struct {
-	shard time.Time
+	group time.Time
 	wall  time.Time
 	at    time.Duration
 }
 
-// now is what the shard's clock shows at least. Neither a wall clock that is set forward nor a
+// now is what the group's clock shows at least. Neither a wall clock that is set forward nor a
 // Clock that runs too fast makes it too late.
 func (r reading) now(wall time.Time, at time.Duration) time.Time {
-	return r.shard.Add(min(wall.Sub(r.wall), at-r.at))
+	return r.group.Add(min(wall.Sub(r.wall), at-r.at))
 }
 
-// clockReadings is what a member knows of the shard's clock: the readings that were least late, of
+// clockReadings is what a member knows of the group's clock: the readings that were least late, of
 // this span and of the previous span.
 type clockReadings struct {
 	best, before reading
@@ -38,18 +38,18 @@ type clockReadings struct {
 // record takes a reading. anew: the owner may be another one, whose clock was held back too.
 func (h *clockReadings) record(r reading, anew bool) {
 	switch {
-	case anew || h.best.shard.IsZero():
+	case anew || h.best.group.IsZero():
 		*h = clockReadings{best: r, before: r, began: r.at}
 	case r.at-h.began >= readingSpan:
 		h.before, h.best, h.began = h.best, r, r.at
-	case r.shard.After(h.best.now(r.wall, r.at)):
+	case r.group.After(h.best.now(r.wall, r.at)):
 		h.best = r
 	}
 }
 
-// ahead is how far the wall clock is ahead of what is known of the shard's clock.
+// ahead is how far the wall clock is ahead of what is known of the group's clock.
 func (h *clockReadings) ahead(wall time.Time, at time.Duration) time.Duration {
-	if h.best.shard.IsZero() {
+	if h.best.group.IsZero() {
 		return 0 // there was no owner
 	}
 	return min(wall.Sub(h.best.now(wall, at)), wall.Sub(h.before.now(wall, at)))
@@ -59,18 +59,15 @@ func (h *clockReadings) ahead(wall time.Time, at time.Duration) time.Duration {
 func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
 
 // claimHoldback is how far this member must hold its clock back if it becomes the owner now: by
-// what it has received of the shard's clock. That may be old, when it was away, or was long on its
+// what it has received of the group's clock. That may be old, when it was away, or was long on its
 // way. So it is not more than the difference of the clocks explains.
 func (g *Group) claimHoldback() time.Duration {
-	if g.cfg.testFaults.notHeld {
-		return 0
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return max(0, min(g.shard.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))
+	return max(0, min(g.clock.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))
 }
 
-// ClockHoldback is how far this member holds the shard's clock back, as its owner.
+// ClockHoldback is how far this member holds the group's clock back, as its owner.
 func (g *Group) ClockHoldback() time.Duration {
 	t := g.tenure.Load()
 	if !t.Valid() {
@@ -87,6 +84,6 @@ func (t *Tenure) ClockHoldback() time.Duration {
 	return max(0, t.held-(t.g.cfg.Clock()-t.begun)/creep)
 }
 
-// Now is the clock of the shard: what was promised for an instant of an earlier owner's clock
+// Now is the clock of the group: what was promised for an instant of an earlier owner's clock
 // is not due before on this one.
 func (t *Tenure) Now() time.Time { return t.g.wall().Add(-t.ClockHoldback()) }

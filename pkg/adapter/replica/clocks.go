@@ -112,7 +112,7 @@ func (c *Clocks) wrong() (ahead time.Duration, off bool) {
 	return -median.By, median.By.Abs()-median.Error > OffLimit
 }
 
-// ahead is how far this member's clock is at most ahead of the shard's clock, as the owner's
+// ahead is how far this member's clock is at most ahead of the group's clock, as the owner's
 // claim or release shows it. The last measurement counts also of a member that is gone.
 func (c *Clocks) ahead(last Owner) time.Duration {
 	if last.Clock == c.member {

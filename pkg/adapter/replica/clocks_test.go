@@ -49,7 +49,7 @@ func TestClocks_Off(t *testing.T) {
 	}
 }
 
-// claimants are members that say when they own the shard, and own it until they are ended.
+// claimants are members that say when they own the group, and own it until they are ended.
 type claimants struct {
 	log     *replicatest.Memory
 	owner   chan string
@@ -112,7 +112,7 @@ func TestClocks_FirstStartIsNotEarly(t *testing.T) {
 	}
 }
 
-// A member whose clock is wrong claims the shard only after a long silence.
+// A member whose clock is wrong claims the group only after a long silence.
 func TestClocks_WrongOneClaimsLast(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{0, 1} {
@@ -139,7 +139,7 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 	}
 }
 
-// While a member is cut off, one whose clock is behind owns the shard and releases it. The
+// While a member is cut off, one whose clock is behind owns the group and releases it. The
 // member then holds its own clock back, though it has heard of the release alone.
 func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
 	t.Parallel()
@@ -173,16 +173,16 @@ func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch, err := b.Claim(ctx, seen, replica.Owner{Member: "b", Claim: "b/1", Clock: "b"}, time.Now())
+		epoch, err := b.Claim(ctx, seen, replica.Owner{Member: "b", Claim: "b/1", Clock: "b", Format: replica.Format}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Release(ctx, epoch, replica.Owner{Clock: "b"}, time.Now()); err != nil {
+		if err := b.Release(ctx, epoch, replica.Owner{Clock: "b", Format: replica.Format}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		a.Cut(false, false)
 		if after := time.Until((<-owned).Now()); after > 0 {
-			t.Errorf("the shard's clock is %s ahead of the last owner's", after)
+			t.Errorf("the group's clock is %s ahead of the last owner's", after)
 		}
 		cancel()
 		running.Wait()

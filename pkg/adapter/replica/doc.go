@@ -1,12 +1,12 @@
-// Package replica makes a few adapters own one shard in turn: one of them at a time appends
+// Package replica makes a few adapters a group, which one of them owns at a time: it appends
 // to an ordered log that a majority of them keeps on disk, and each applies it to its own view.
 //
 // # What it guarantees
 //
 // An entry for which Append returned nil is in the log, and applied to the owner's view.
 // Every view applies the same entries in the same order. Two members never hold the lease of
-// the shard at one time, as long as the rates of their clocks differ by less than a fifth,
-// and no clock stands still; the clocks need not agree. The shard's clock does not run ahead with a new owner, as long as
+// the group at one time, as long as the rates of their clocks differ by less than a fifth,
+// and no clock stands still; the clocks need not agree. The group's clock does not run ahead with a new owner, as long as
 // wall clocks differ by less than a second. An owner that was deposed appends nothing,
 // whatever its clock says: the log compares the epoch.
 //
@@ -14,7 +14,7 @@
 //
 // [Log] is the seam: entries with a number, a head that each append and each renewal moves,
 // and an owner. The revision of the owner's claim is its epoch. The owner renews when it has
-// nothing to append. A standby that has seen no change of the head for T claims the shard,
+// nothing to append. A standby that has seen no change of the head for T claims the group,
 // if epoch and head are still as it saw them: with the epoch alone, a standby whose
 // watch lags could depose an owner that was never silent. The lease of the owner lasts 0.8 T
 // from the moment before it sent its last successful append. So it has ended when a standby
@@ -28,7 +28,7 @@
 // entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:
 // then the owner resigns, and the log says later what is in it.
 //
-// The shard's clock, [Tenure.Now], is the owner's wall clock. A new owner holds its own back
+// The group's clock, [Tenure.Now], is the owner's wall clock. A new owner holds its own back
 // so far that it is not ahead of the last owner's: the head of the log shows the clock, so a
 // standby can compute the least that it shows. A reading may be old; then the measured
 // difference of the two wall clocks ([Clocks]) and the last owner's own holdback are the limit.
@@ -44,5 +44,5 @@
 // # What it leaves to others
 //
 // Consensus, transport and the log on disk (etcdlog); what an entry means (store); what an
-// owner does with its shard (adapter).
+// owner does (group).
 package replica

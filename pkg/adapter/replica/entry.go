@@ -56,7 +56,6 @@ func (e *Entry) open() (kind byte, part []byte, err error) {
 // assembly has the parts of a batch whose last part was not read yet. One goroutine at a time uses it.
 type assembly struct {
 	batch []byte
-	joins bool // a test fault
 }
 
 // add takes the next entry, and returns the batch when it has all of it.
@@ -68,9 +67,8 @@ func (a *assembly) add(e *Entry) (batch []byte, whole bool, err error) {
 	case kind == firstPart|lastPart:
 		a.batch = nil
 		return part, true, nil
-	case kind&firstPart != 0 && !a.joins:
-		a.batch = nil
 	case kind&firstPart != 0:
+		a.batch = nil
 	case a.batch == nil, len(a.batch)+len(part) > MaxBatch:
 		return nil, false, fmt.Errorf("replica: %w: entry %d has a part of a batch without the parts before", ErrDamaged, e.Seq)
 	}

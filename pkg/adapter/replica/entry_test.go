@@ -97,14 +97,14 @@ func TestAppend_RefusedForGood(t *testing.T) {
 			if err := tenure.Append([]byte("2")); err != nil || !tenure.Valid() || time.Since(begun) > time.Second {
 				t.Error(err, time.Since(begun))
 			}
-		}, func(c *replica.Config) { c.LimitEntries(15) })
+		}, func(c *replica.Config) { c.EntryBytes = 15 })
 		if at := v.Applied(); at != 2 || v.applied[1] != "2" {
 			t.Errorf("the view is at %d: %q", at, v.applied)
 		}
 	})
 }
 
-// After an attempt whose outcome is unknown, the answer that another member owns the shard does not say that nothing was
+// After an attempt whose outcome is unknown, the answer that another member owns the group does not say that nothing was
 // changed: the entry may have been added, and removed from the log since. A part that is not the last one changes nothing.
 func TestAppend_FencedAfterUnknown(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestAppend_FencedAfterUnknown(t *testing.T) {
 				if err := tenure.Append([]byte("three parts of it!")); !errors.Is(err, test.want) {
 					t.Errorf("%s: %v, want %v", name, err, test.want)
 				}
-			}, func(c *replica.Config) { c.LimitEntries(12) })
+			}, func(c *replica.Config) { c.EntryBytes = 12 })
 		})
 	}
 }
@@ -201,7 +201,7 @@ func TestAppend_CutWithinABatch(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log := memory()
-			small := func(c *replica.Config) { c.LimitEntries(12) }
+			small := func(c *replica.Config) { c.EntryBytes = 12 }
 			if test.leftover {
 				owned(t, &refusing{Log: log.Member(), errs: []error{nil, replica.ErrFenced}}, func(tenure *replica.Tenure) {
 					if err := tenure.Append([]byte("AAAAAAABBBBBBBCCCCCCC")); !errors.Is(err, replica.ErrNotOwner) {

@@ -1,24 +1,37 @@
 package replica
 
-// Each of these makes the member break a rule that the simulation must find.
+import (
+	"context"
+	"sync"
+)
 
-// BreakLease makes the lease last for another share of T.
-func (c *Config) BreakLease(share float64) { c.testFaults.lease = share }
+// Joining is a log in which the first part of a batch goes on with the parts of a batch that was left before it.
+type Joining struct {
+	Log
+	mu   sync.Mutex
+	left map[uint64]bool // by number: a batch goes on behind the entry
+}
 
-// BreakMark makes the member say that its view is on disk without a flush.
-func (c *Config) BreakMark() { c.testFaults.markUnsaved = true }
-
-// BreakClock makes the wall clock of each owner the shard's clock.
-func (c *Config) BreakClock() { c.testFaults.notHeld = true }
-
-// BreakRelease makes the lease last until the release of the shard has an answer.
-func (c *Config) BreakRelease() { c.testFaults.endsLate = true }
-
-// BreakParts makes one batch of the parts of two owners.
-func (c *Config) BreakParts() { c.testFaults.joins = true }
-
-// LimitEntries makes entries smaller, so that small batches have many parts.
-func (c *Config) LimitEntries(n int) { c.testFaults.entry = n }
+// Read implements Log.
+func (l *Joining) Read(ctx context.Context, after uint64) (Page, error) {
+	p, err := l.Log.Read(ctx, after)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		kind, part, err := e.open()
+		if err != nil {
+			return p, err
+		}
+		if l.left == nil {
+			l.left = map[uint64]bool{}
+		}
+		if l.left[e.Seq] = kind&lastPart == 0; l.left[e.Seq-1] {
+			e.Data = seal(e.Seq, kind&^firstPart, part)
+		}
+	}
+	return p, err
+}
 
 // Batches returns the batches of all entries up to the last one, by their last parts.
 func Batches(entries map[uint64]string, last uint64) (map[uint64]string, error) {

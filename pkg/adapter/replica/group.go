@@ -26,10 +26,7 @@ type Config struct {
 	Address string   // where other members forward calls to
 	Log     Log
 	View    View
-	// Level is the newest level of entries that this member understands, default none: then
-	// it does not report it, and writes the first.
-	Level int
-	// Silence is T: a standby claims the shard when it has received nothing from the owner for so long.
+	// Silence is T: a standby claims the group when it has received nothing from the owner for so long.
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
 	Clock func() time.Duration
@@ -37,7 +34,7 @@ type Config struct {
 	Wall func() time.Time
 	// Clocks is what this member knows of the other members' wall clocks, default nothing: they count as right.
 	Clocks *Clocks
-	// Unfit reports that this member should not own the shard while another one can: it claims
+	// Unfit reports that this member should not own the group while another one can: it claims
 	// only after a long silence. Default: its wall clock is wrong, or not known to be right, by Clocks.
 	Unfit func() bool
 	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
@@ -52,35 +49,24 @@ type Config struct {
 	// ends with ErrGap.
 	Copy func(ctx context.Context, wrong bool, hold func()) error
 	// Damaged reports that the view has met data that cannot be read. It is replaced by a copy once another member owns
-	// the shard. Default: never.
+	// the group. Default: never.
 	Damaged func() bool
 	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
 	Keep int64
 	// LogBytes is how many bytes the log may take, default LogBytes.
 	LogBytes int64
-	Logger   *slog.Logger // default: discards
-
-	testFaults testFaults
+	// EntryBytes is how large an entry of the log is at most, default MaxEntry.
+	EntryBytes int
+	Logger     *slog.Logger // default: discards
 }
 
-// testFaults is what tests break on purpose.
-type testFaults struct {
-	lease       float64 // another share for the lease
-	markUnsaved bool    // marks without a flush
-	notHeld     bool    // the clock of the shard is the owner's wall clock
-	endsLate    bool    // the lease lasts until the release has an answer
-	joins       bool    // parts of batches of two owners become one batch
-	entry       int     // another size of entries, so that small batches have many parts
-}
-
-// Group is one member of a shard's group.
+// Group is one member of a group.
 type Group struct {
 	cfg       Config
 	tenure    atomic.Pointer[Tenure]
 	leave     atomic.Bool
 	trimmed   atomic.Uint64 // by this member
 	tenures   atomic.Int64  // of this member
-	agreed    atomic.Int64  // the level that all members understand, as far as an owner knows
 	ended     chan struct{} // of the last Own; nil at first
 	copyPause time.Duration // after the last copy, if that failed
 	copies    atomic.Bool   // Report.Copies
@@ -91,7 +77,7 @@ type Group struct {
 
 	mu       sync.Mutex
 	state    State
-	shard    clockReadings
+	clock    clockReadings // of the group's clock
 	caughtUp bool
 	current  time.Duration // when the view had all that this member had received
 	changed  chan struct{}
@@ -157,16 +143,13 @@ func New(cfg Config) *Group {
 	if cfg.LogBytes == 0 {
 		cfg.LogBytes = LogBytes
 	}
-	if cfg.testFaults.lease == 0 {
-		cfg.testFaults.lease = leaseShare
+	if cfg.EntryBytes == 0 {
+		cfg.EntryBytes = MaxEntry
 	}
-	if cfg.testFaults.entry == 0 {
-		cfg.testFaults.entry = MaxEntry
-	}
-	return &Group{cfg: cfg, parts: assembly{joins: cfg.testFaults.joins}, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
+	return &Group{cfg: cfg, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
 }
 
-// Run follows the log and owns the shard from time to time, until ctx ends. Its error is
+// Run follows the log and owns the group from time to time, until ctx ends. Its error is
 // one that no repetition ends: the process must end.
 func (g *Group) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
@@ -184,9 +167,7 @@ func (g *Group) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case (errors.Is(err, ErrGap) || errors.Is(err, ErrDamaged) || isWrong(err)) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
-		case errors.Is(err, ErrLevel):
-			g.halt(ctx, err)
-		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), isWrong(err), errors.Is(err, errView):
+		case errors.Is(err, ErrGap), errors.Is(err, ErrDamaged), isWrong(err), errors.Is(err, errView), errors.Is(err, ErrFormat):
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
@@ -203,7 +184,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return nil
 }
 
-// copy replaces the view, and says meanwhile who owns the shard.
+// copy replaces the view, and says meanwhile who owns the group.
 func (g *Group) copy(ctx context.Context, why error) {
 	if errors.Is(why, errDiffers) {
 		g.cfg.Logger.Error("this member's view differs from the others': it is replaced by a copy of another member's")
@@ -238,16 +219,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 // The pause after a copy that failed. A copy is a whole view of another member, which has other work.
 const leastCopyPause, mostCopyPause = time.Second, time.Minute
 
-// halt waits for the end of ctx, and says meanwhile who owns the shard: the program is too
-// old for the log. The member goes on to count for the log.
-func (g *Group) halt(ctx context.Context, why error) {
-	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
-	g.fallBehind()
-	g.copies.Store(false)
-	g.watchClaims(ctx, ctx.Done())
-}
-
-// watchClaims records who owns the shard until it is done.
+// watchClaims records who owns the group until it is done.
 func (g *Group) watchClaims(ctx context.Context, done <-chan struct{}) {
 	tick := g.pollTicker()
 	defer tick.Stop()
@@ -330,16 +302,16 @@ func (g *Group) read(ctx context.Context) (int64, error) {
 	}
 }
 
-// readTo brings the view up to the number, which this member has received.
-func (g *Group) readTo(ctx context.Context, last uint64) error {
-	if last <= g.tail.Load() {
-		return nil
+// readTo brings the view up to the state, which this member has received.
+func (g *Group) readTo(ctx context.Context, s *State) error {
+	if err := s.check(); err != nil || s.Last <= g.tail.Load() {
+		return err
 	}
 	if _, err := g.read(ctx); err != nil {
 		return err
 	}
-	if at := g.tail.Load(); last > at {
-		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, last)
+	if at := g.tail.Load(); s.Last > at {
+		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
 	}
 	return nil
 }
@@ -353,7 +325,7 @@ func (g *Group) see(s State) {
 		g.headChanged = g.cfg.Clock()
 		if !s.Wall.IsZero() {
 			// A release too: it may be of an owner of which this member has received nothing.
-			g.shard.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
+			g.clock.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
 		}
 		if g.caughtUp && g.tail.Load() >= g.state.Last {
 			g.current = g.headChanged
@@ -367,7 +339,7 @@ func (g *Group) see(s State) {
 	}
 }
 
-// Owner returns who owns the shard, by what this member knows, and a channel that is closed
+// Owner returns who owns the group, by what this member knows, and a channel that is closed
 // when that changes. own: it is this member, and its lease lasts.
 func (g *Group) Owner() (o Owner, own bool, changed <-chan struct{}) {
 	t := g.tenure.Load()
@@ -404,6 +376,13 @@ func (g *Group) Behind() time.Duration {
 
 // standBy follows the log until a claim succeeds, and returns its epoch and the claim.
 func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error) {
+	s, err := g.cfg.Log.State(ctx)
+	if err == nil {
+		err = s.check() // before an entry is read
+	}
+	if err != nil {
+		return 0, claim{}, err
+	}
 	from, err := g.read(ctx)
 	if err != nil {
 		return 0, claim{}, err
@@ -412,13 +391,12 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	defer cancel()
 	updates := g.cfg.Log.Follow(ctx, from)
 	// The state is read after the log is followed, so that nothing falls between.
-	s, err := g.cfg.Log.State(ctx)
-	if err != nil {
+	if s, err = g.cfg.Log.State(ctx); err != nil {
 		return 0, claim{}, err
 	}
 	g.see(s)
 	g.headChanged = g.cfg.Clock()
-	if err := g.readTo(ctx, s.Last); err != nil {
+	if err := g.readTo(ctx, &s); err != nil {
 		return 0, claim{}, err
 	}
 	g.mu.Lock()
@@ -437,7 +415,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			if !ok {
 				return 0, claim{}, errors.New("replica: the log ended to send changes")
 			}
-			if err := g.readTo(ctx, s.Last); err != nil {
+			if err := g.readTo(ctx, &s); err != nil {
 				return 0, claim{}, err
 			}
 			g.see(s)
@@ -471,7 +449,7 @@ func (g *Group) ownedByOther() bool {
 	return g.state.Owner.Member != "" && g.state.Owner.Member != g.cfg.Member
 }
 
-// mayClaim reports that the owner was silent for long enough, or has released the shard.
+// mayClaim reports that the owner was silent for long enough, or has released the group.
 func (g *Group) mayClaim() bool {
 	if g.leave.Load() {
 		return false
@@ -506,7 +484,7 @@ func (g *Group) mayClaim() bool {
 func (g *Group) claim(ctx context.Context) (int64, error) {
 	g.claims++
 	sent, hold := g.cfg.Clock(), g.claimHoldback()
-	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold}
+	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold, Format: Format}
 	g.pending = claim{next.Claim, sent, hold}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)
 	defer cancel()

@@ -181,10 +181,8 @@ func (g *Group) Mark(ctx context.Context) (uint64, error) {
 	g.marking.Lock()
 	emptied, applied := g.emptied, g.cfg.View.Applied()
 	g.marking.Unlock()
-	if !g.cfg.testFaults.markUnsaved {
-		if err := g.cfg.View.Flush(); err != nil { // it may take long
-			return 0, fmt.Errorf("%w: %w", errFlush, err)
-		}
+	if err := g.cfg.View.Flush(); err != nil { // it may take long
+		return 0, fmt.Errorf("%w: %w", errFlush, err)
 	}
 	g.marking.Lock()
 	defer g.marking.Unlock()
@@ -238,24 +236,9 @@ func (t *Tenure) trim(ctx context.Context) error {
 func (g *Group) look(ctx context.Context) error {
 	reports, err := g.cfg.Log.Reports(ctx)
 	if err == nil {
-		g.agree(reports)
 		g.compareAll(reports)
 	}
 	return err
-}
-
-// agree finds the level that all members understand. It does not fall again: a member with
-// an older program stops at the first entry of the new level.
-func (g *Group) agree(reports map[string]Report) {
-	cfg := &g.cfg
-	least := cfg.Level
-	for _, m := range cfg.Members {
-		least = min(least, reports[m].Level) // 0 of a member that never wrote one
-	}
-	if int64(least) > g.agreed.Load() && g.tenure.Load().Valid() {
-		g.agreed.Store(int64(least))
-		cfg.Logger.Info("all members understand the entries of this level", "level", least)
-	}
 }
 
 func (g *Group) bounded(ctx context.Context, do func(context.Context) error) error {

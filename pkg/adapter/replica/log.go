@@ -3,12 +3,13 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
 // ErrFenced is returned where the log has another owner, or another head, than the caller
 // thought: nothing was changed. Any other error of a change, but ErrTooLarge, means that its outcome is unknown.
-var ErrFenced = errors.New("replica: another member owns the shard")
+var ErrFenced = errors.New("replica: another member owns the group")
 
 // ErrGap is returned where the log does not have the next entry of a view any more.
 var ErrGap = errors.New("replica: the log does not reach back to this view: it needs a copy of another member's view")
@@ -16,27 +17,42 @@ var ErrGap = errors.New("replica: the log does not reach back to this view: it n
 // ErrSetBack is the error of a log that lacks what this member has promised to others.
 var ErrSetBack = errors.New("replica: the disk of this member went back to an earlier state, as of a snapshot of its volume: what it promised since is lost")
 
-// ErrLevel is returned by a view for an entry that only a newer program understands.
-var ErrLevel = errors.New("replica: an entry of the log is of a newer program")
+// Format is the form of what members write into the log: heads, entries and the batches in them, marks and reports. A
+// change that another program would misread makes the next number. Each claim has it, and a member that finds another
+// one in a claim ends with ErrFormat, before it reads an entry.
+const Format = 1
 
-// Owner is what a member writes when it claims a shard.
+// ErrFormat is the error of a log whose claim has another Format.
+var ErrFormat = errors.New("replica: the log is of another version of this program")
+
+// check refuses a log that was claimed by a program with another format.
+func (s *State) check() error {
+	if s.Epoch == 0 || s.Owner.Format == Format {
+		return nil
+	}
+	return fmt.Errorf("%w: its owner's claim has format %d, and this program has format %d: run one version on all members", ErrFormat, s.Owner.Format, Format)
+}
+
+// Owner is what a member writes when it claims the group.
 type Owner struct {
-	Member  string `json:"member"`  // "": the shard was released
+	Member  string `json:"member"`  // "": the group was released
 	Address string `json:"address"` // where other members forward calls to
 	Claim   string `json:"claim"`   // differs with each attempt
-	// Clock is the member by whose wall clock the shard's clock went last, and Held how far
+	// Clock is the member by whose wall clock the group's clock went last, and Held how far
 	// it was held back at most.
 	Clock string        `json:"clock"`
 	Held  time.Duration `json:"held"`
+	// Format is the [Format] of the member's program, also in a release.
+	Format int `json:"format"`
 }
 
-// State is who owns the shard, and how far the log is. A revision counts the changes of the log.
+// State is who owns the group, and how far the log is. A revision counts the changes of the log.
 type State struct {
 	Epoch int64 // the revision of the last claim or release; 0: there was none
 	Owner Owner
 	Head  int64     // the revision of the last append, renewal, claim or release
 	Last  uint64    // the number of the newest entry at the Head
-	Wall  time.Time // the shard's clock when that was sent
+	Wall  time.Time // the group's clock when that was sent
 }
 
 // Entry is one entry of the log. Numbers begin at 1 and have no gaps.
@@ -52,9 +68,9 @@ type Page struct {
 	Revision int64 // where to follow the log from, if there is no more
 }
 
-// Log is the log of one shard, as one member reaches it. It is safe for concurrent use.
+// Log is the log of a group, as one member reaches it. It is safe for concurrent use.
 // A change that has returned is part of what this member reads from then on. wall is the
-// shard's clock, which the head shows.
+// group's clock, which the head shows.
 type Log interface {
 	// Append adds an entry if the epoch is the current one and there is no entry with that
 	// number. It may be repeated with the same arguments. added is false if an earlier
@@ -66,7 +82,7 @@ type Log interface {
 	// Claim makes the owner the next one if epoch and head are still as seen, and returns the
 	// new epoch.
 	Claim(ctx context.Context, seen State, next Owner, wall time.Time) (epoch int64, err error)
-	// Release gives the shard to the first member that claims it. next has no member.
+	// Release gives the group to the first member that claims it. next has no member.
 	Release(ctx context.Context, epoch int64, next Owner, wall time.Time) error
 
 	// Read returns entries behind the given number, in order.
@@ -94,9 +110,8 @@ type Log interface {
 
 // Report is what a member says about itself.
 type Report struct {
-	Level int    `json:"level"` // of entries that its program understands
-	Seq   uint64 `json:"seq"`   // what it has applied
-	Hash  uint64 `json:"hash"`  // View.Chain at Seq
+	Seq  uint64 `json:"seq"`  // what it has applied
+	Hash uint64 `json:"hash"` // View.Chain at Seq
 	// Copies: it takes a copy of a view that it has space for, or reads what the log has behind the copy. The log
 	// is kept meanwhile. Beat differs in each report.
 	Copies bool  `json:"copies,omitempty"`
@@ -111,8 +126,7 @@ type View interface {
 	// Two views with the same entries have the same hash.
 	Chain() (applied, hash uint64)
 	// Apply applies the batch whose last part is the entry. The entries between Applied and this
-	// one have nothing else to apply. Its error is ErrLevel where a newer program can: nothing
-	// was applied.
+	// one have nothing else to apply.
 	Apply(seq uint64, batch []byte) error
 	// Flush returns once everything that was applied before is on disk.
 	Flush() error

@@ -7,6 +7,13 @@ import (
 
 // Replay applies what the log has behind a view that no group uses.
 func Replay(ctx context.Context, log Log, view View) error {
+	s, err := log.State(ctx)
+	if err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		return err
+	}
 	g := New(Config{Log: log, View: view})
 	g.tail.Store(view.Applied())
 	for {

@@ -46,7 +46,7 @@ func (g *Group) note() {
 // report records what the others must know of this member, when that has changed, or must be repeated.
 func (g *Group) report(ctx context.Context) {
 	seq, h := g.cfg.View.Chain()
-	r := Report{Level: g.cfg.Level, Seq: seq, Hash: h, Copies: g.copies.Load(), Beat: g.reported.Beat}
+	r := Report{Seq: seq, Hash: h, Copies: g.copies.Load(), Beat: g.reported.Beat}
 	again := g.cfg.Clock()-g.reportedAt >= keepEvery
 	if r.Copies == g.reported.Copies && g.reported.Beat != 0 && (!again || r == g.reported && !r.Copies) {
 		return

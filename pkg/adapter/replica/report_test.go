@@ -97,7 +97,7 @@ func TestViews_DifferenceIsFound(t *testing.T) {
 }
 
 // A member whose view was damaged stayed ready, and became the owner beside two whole views. It takes a copy once another
-// member owns the shard.
+// member owns the group.
 func TestView_DamagedIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestView_DamagedIsReplaced(t *testing.T) {
 	})
 }
 
-// Two members alone cannot say whose view is right: the standby is not ready, and does not claim the shard.
+// Two members alone cannot say whose view is right: the standby is not ready, and does not claim the group.
 func TestViews_DifferenceOfTwo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestViews_DifferenceOfTwo(t *testing.T) {
 		groups["a"].HandOver()
 		time.Sleep(20 * time.Second)
 		if _, own, _ := groups["b"].Owner(); own || groups["b"].CaughtUp() {
-			t.Error("it owns the shard:", own, "; it is ready:", groups["b"].CaughtUp())
+			t.Error("it owns the group:", own, "; it is ready:", groups["b"].CaughtUp())
 		}
 		end()
 	})

@@ -9,12 +9,12 @@ import (
 )
 
 // ErrNotOwner is returned by a tenure that has ended: nothing was changed.
-var ErrNotOwner = errors.New("replica: this member does not own the shard any more")
+var ErrNotOwner = errors.New("replica: this member does not own the group any more")
 
 // ErrUnknown is returned where a change may be in the log, now or later.
 var ErrUnknown = errors.New("replica: whether the change was made is unknown")
 
-// Tenure is one time in which this member owns the shard. A nil Tenure has ended.
+// Tenure is one time in which this member owns the group. A nil Tenure has ended.
 type Tenure struct {
 	g     *Group
 	epoch int64
@@ -33,10 +33,7 @@ type Tenure struct {
 // Epoch grows with each tenure of any member.
 func (t *Tenure) Epoch() int64 { return t.epoch }
 
-// Level is the level of entries that all members understand.
-func (t *Tenure) Level() int { return max(1, int(t.g.agreed.Load())) }
-
-// LeaseRemaining is how long no other member can own the shard, by what this one has read.
+// LeaseRemaining is how long no other member can own the group, by what this one has read.
 func (t *Tenure) LeaseRemaining() time.Duration {
 	if t == nil || t.ended.Load() {
 		return 0
@@ -63,7 +60,7 @@ func (t *Tenure) AwaitMargin() bool {
 
 func (t *Tenure) extend(sent time.Duration) {
 	t.sent.Store(int64(sent))
-	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.testFaults.lease)
+	lease := sent + time.Duration(float64(t.g.cfg.Silence)*leaseShare)
 	for {
 		old := t.lease.Load()
 		if int64(lease) <= old || t.lease.CompareAndSwap(old, int64(lease)) {
@@ -77,7 +74,7 @@ func (t *Tenure) end(why error) {
 	if t.ended.Swap(true) {
 		return
 	}
-	t.g.cfg.Logger.Info("this member does not own the shard any more", "epoch", t.epoch, "why", why)
+	t.g.cfg.Logger.Info("this member does not own the group any more", "epoch", t.epoch, "why", why)
 	close(t.over)
 }
 
@@ -96,7 +93,7 @@ func (t *Tenure) Append(batch []byte) error {
 	defer func() { <-t.turn }()
 	g := t.g
 	for rest, kind := batch, byte(firstPart); kind&lastPart == 0; kind &^= firstPart {
-		part := rest[:min(len(rest), g.cfg.testFaults.entry-headBytes)]
+		part := rest[:min(len(rest), g.cfg.EntryBytes-headBytes)]
 		if rest = rest[len(part):]; len(rest) == 0 {
 			kind |= lastPart
 		}
@@ -186,7 +183,7 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 		t.Release("this member leaves")
 		return nil
 	}
-	g.cfg.Logger.Info("this member owns the shard", "epoch", epoch, "applied", g.cfg.View.Applied(), "clockHeldBack", won.hold)
+	g.cfg.Logger.Info("this member owns the group", "epoch", epoch, "applied", g.cfg.View.Applied(), "clockHeldBack", won.hold)
 	owning, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	g.ended = ended
@@ -212,7 +209,7 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 	cancel()
 	g.mu.Lock()
 	g.current = g.cfg.Clock()
-	g.shard.record(reading{t.Now(), g.wall(), g.current}, true)
+	g.clock.record(reading{t.Now(), g.wall(), g.current}, true)
 	g.mu.Unlock()
 	if err := t.fatal.Load(); err != nil {
 		return *err
@@ -220,7 +217,7 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 	return nil
 }
 
-// HandOver gives up the shard, if this member owns it, so that another one claims it at
+// HandOver gives up the group, if this member owns it, so that another one claims it at
 // once. This member does not claim it again. The caller has ended what it did as the owner.
 func (g *Group) HandOver() {
 	g.leave.Store(true)
@@ -229,7 +226,7 @@ func (g *Group) HandOver() {
 	}
 }
 
-// Release gives up the shard, so that another member claims it at once. This member may claim
+// Release gives up the group, so that another member claims it at once. This member may claim
 // it again later. The caller has ended what it did as the owner.
 func (t *Tenure) Release(why string) {
 	t.turn <- struct{}{}
@@ -239,14 +236,10 @@ func (t *Tenure) Release(why string) {
 	}
 	cfg := &t.g.cfg
 	// The lease ends before the release is sent: a member that claims then need not wait for it.
-	if cfg.testFaults.endsLate {
-		defer t.end(errors.New(why))
-	} else {
-		t.end(errors.New(why))
-	}
+	t.end(errors.New(why))
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback()}, t.Now()); err != nil {
-		cfg.Logger.Warn("the shard could not be released: another member claims it after the owner's silence", "error", err)
+	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback(), Format: Format}, t.Now()); err != nil {
+		cfg.Logger.Warn("the group could not be released: another member claims it after the owner's silence", "error", err)
 	}
 }

@@ -69,7 +69,7 @@ func (l *silenced) Renew(ctx context.Context, epoch int64, last uint64, wall tim
 }
 
 // A delivery that begins with a rest of the lease has a tenth of a second for its first byte. One with a millisecond left
-// began, and its bytes were sent when another member owned the shard.
+// began, and its bytes were sent when another member owned the group.
 func TestLease_MarginBeforeADelivery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestLease_MarginBeforeADelivery(t *testing.T) {
 type trimmed struct{ replica.Log }
 
 func (trimmed) State(context.Context) (replica.State, error) {
-	return replica.State{Epoch: 1, Owner: replica.Owner{Member: "b"}, Head: 1, Last: 9}, nil
+	return replica.State{Epoch: 1, Owner: replica.Owner{Member: "b", Format: replica.Format}, Head: 1, Last: 9}, nil
 }
 
 // A copy that fails again and again is tried less and less often, once a minute in the end, and meanwhile the member

@@ -26,9 +26,6 @@ const (
 type Spec struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
-	// Group is the number of the group of adapters that has the source, or NoGroup. It has no
-	// meaning for an adapter that is alone.
-	Group int
 
 	Targets
 	// Extensions are spec.ceOverrides, applied last to every event.
@@ -83,9 +80,6 @@ type Limits struct {
 	MaxPending   int64
 	MaxBytes     int64 // stored, before compression; 0 = no limit of its own
 }
-
-// NoGroup is the number of the group of a source that no group has yet.
-const NoGroup = -1
 
 // Ceilings are the administrator's bounds of a namespace, over the sum of its
 // sources; 0 = none.

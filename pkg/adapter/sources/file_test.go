@@ -36,7 +36,7 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 
 func (f *fakeRegistry) Counts(string) (Counts, bool) { return Counts{}, false }
 
-func (f *fakeRegistry) Serves(int) bool { return true }
+func (f *fakeRegistry) Serves() bool { return true }
 
 func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {
 	return schedule.WatchStatus{}, false
@@ -107,18 +107,6 @@ func TestFile_ConnectRefusesABadFile(t *testing.T) {
 	for _, part := range []string{"ns/a: spec.ingest.key", "ns/b: spec.ingest.key", "ns/a: spec.ingest.authentication", "ns/b: spec.ingest.authentication"} {
 		if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, part) }) {
 			t.Errorf("no %q in %v", part, err)
-		}
-	}
-}
-
-// A source says which group has it; without that the first one does.
-func TestParse_Group(t *testing.T) {
-	t.Parallel()
-	for annotation, want := range map[string]int{"": 0, "0": 0, "7": 7} {
-		text := strings.Replace(manifestOf("a", ""), "{name: a}", "{name: a, annotations: {sources.reschedule.dev/group: '"+annotation+"'}}", 1)
-		all, err := Parse("x", []byte(text), nil)
-		if err != nil || len(all) != 1 || all[0].Group != want {
-			t.Errorf("%q: %v, %v", annotation, all, err)
 		}
 	}
 }

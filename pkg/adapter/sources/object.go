@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,21 +63,6 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
 	}
 	return src, cuts, r.errs
-}
-
-// ParseGroup reads the group of adapters that has a source, "" = the first one.
-func ParseGroup(field, text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	switch {
-	case strings.Contains(text, ","):
-		return 0, schedule.Invalid(field, "%.64q names several groups: a source cannot be moved to another one", text)
-	case err != nil || strconv.FormatUint(n, 10) != text:
-		return 0, schedule.Invalid(field, "%.64q is not the number of a group, such as 0", text)
-	}
-	return int(n), nil
 }
 
 // limit gives the source the limits that its spec names, or the administrator's

@@ -79,9 +79,9 @@ type Registry interface {
 	// WatchStatus returns what the status reports about the watch, the zero status for a
 	// source that watches nothing; ok is as for Counts.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
-	// Serves reports whether this adapter serves the sources of a group of adapters now, also
-	// one that is not registered: it is who reports on it.
-	Serves(group int) bool
+	// Serves reports whether this adapter serves the sources now, also one that is not
+	// registered: it is who reports on them.
+	Serves() bool
 }
 
 // Counts are what the status of a source reports. An instant is zero when there is none.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
-	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 const (
@@ -124,12 +123,7 @@ func (p *parser) object(where string, raw []byte) {
 	if o.Spec.Watch != nil {
 		more = append(more, schedule.Invalid("spec.watch", "needs a cluster; a standalone adapter has no API server to watch"))
 	}
-	group, err := ParseGroup("metadata.annotations["+v1alpha1.GroupAnnotation+"]", o.Annotations[v1alpha1.GroupAnnotation])
-	if err != nil {
-		more = append(more, err)
-	}
 	src, cuts, rest := convert(o, targets, p.ceilings)
-	src.Group = group
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)
 		return

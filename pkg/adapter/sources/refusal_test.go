@@ -30,9 +30,6 @@ func TestFile_RefusalNamesTheFault(t *testing.T) {
 		{"a name with a line break", with("{name: a}", `{name: "a\nb"}`), []string{`("a\nb"): metadata.name: "a\nb"`}},
 		{"a namespace with a dot", with("{name: a}", "{name: a, namespace: x.y}"), []string{`(x.y/a): metadata.namespace: "x.y"`}},
 		{"a uid with a slash", with("{name: a}", "{name: a, uid: default/b}"), []string{`metadata.uid: "default/b"`}},
-		{"a group that is no number", with("{name: a}", "{name: a, annotations: {sources.reschedule.dev/group: b}}"), []string{`metadata.annotations[sources.reschedule.dev/group]: "b" is not the number`}},
-		{"a group below the first", with("{name: a}", "{name: a, annotations: {sources.reschedule.dev/group: '-1'}}"), []string{`"-1" is not the number`}},
-		{"a source that moves", with("{name: a}", "{name: a, annotations: {sources.reschedule.dev/group: '0,1'}}"), []string{`"0,1" names several groups`}},
 		{"unknown metadata", with("{name: a}", "{name: a, nmaespace: x}"), []string{`unknown field "metadata.nmaespace"`}},
 		{"an unknown field", a + "more: 1\n", []string{`document 1 (a): unknown field "more"`}},
 		{"unknown fields of spec", manifestOf("a", "delai: 5s\nSuspend: true\nlimits: {max: 1}"), []string{

@@ -121,8 +121,8 @@
 // this version. m/form is "single", or "group" in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
 // Such a view may have m/history, which distinguishes its group from others that began with the same
-// store, and m/before, the history before and its last entry in the group; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
-// is not the first. [Restored] changes a copy from one form into the other.
+// store, and m/before, the history before and its last entry in the group; and m/sealed, once the group has ended.
+// [Restored] changes a copy from one form into the other.
 //
 // # Limits
 //

@@ -55,7 +55,7 @@ func (db *DB) setForm(to Form, checksum []byte) error {
 	case to == Single || db.form == Single:
 		rows[metaForm] = []byte(Single)
 		rows[metaRevision] = strconv.AppendUint(nil, beyond(db.revisions.bound.Load(), time.Now()), 10)
-		rows[metaApplied], rows[metaHistory], rows[metaBefore], rows[metaLevel] = nil, nil, nil, nil
+		rows[metaApplied], rows[metaHistory], rows[metaBefore] = nil, nil, nil
 	}
 	b := db.db.NewBatch()
 	defer b.Close()

@@ -25,7 +25,6 @@ func (l *sizeLog) Append(batch []byte) error {
 	return nil
 }
 func (l *sizeLog) Valid() bool { return true }
-func (l *sizeLog) Level() int  { return 1 }
 
 // MostDisks implements store.Log.
 func (*sizeLog) MostDisks(func(Disk) bool) bool { return true }
@@ -43,7 +42,7 @@ func TestMerge_LargeBatchStaysAlone(t *testing.T) {
 	defer db.Close()
 	synctest.Test(t, func(t *testing.T) {
 		log := &sizeLog{let: make(chan struct{})}
-		g := &grouped{log: log, view: &View{}, waiting: make(chan *submission), stop: make(chan struct{})}
+		g := &grouped{log: log, waiting: make(chan *submission), stop: make(chan struct{})}
 		g.work.Go(g.run)
 		results := make([]error, 5)
 		for i, kilobytes := range []int{1, 100, 100, 3000, 10} {

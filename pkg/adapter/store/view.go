@@ -46,39 +46,11 @@ type Log interface {
 	Append(batch []byte) error
 	// Valid reports that no other member can have changed the store.
 	Valid() bool
-	// Level is the level that all members understand.
-	Level() int
 	// MostDisks reports whether it is so of the disks of a majority of the members. It is so of the owner's.
 	MostDisks(is func(Disk) bool) bool
 	// Full reports that the log takes as much as it may: nothing may grow.
 	Full() bool
 }
-
-// level is the newest form of batches that this program understands. A change that an older
-// program would misread makes the next one; it is written only once Log.Level is there. A
-// build may set it, to be the next program in tests.
-var level = "1"
-
-// Level is the newest level of batches that this program understands.
-func Level() int {
-	n, err := strconv.Atoi(level)
-	if err != nil {
-		panic("store: the build set a level that is no number: " + level)
-	}
-	return n
-}
-
-// metaLevel is the newest level that is in a view, decimal; the first is not written.
-const metaLevel = "m/level"
-
-// ErrLevel is returned for a batch, or a view, of a newer program.
-var ErrLevel = errors.New("store: it is of a newer program")
-
-// A batch has eight bytes at its beginning for a number that the engine gives it when it is
-// applied. In the log they have the batch's level; 0 counts as 1.
-func levelOf(batch []byte) int { return int(min(binary.LittleEndian.Uint64(batch), 1<<30)) }
-
-func setLevel(batch []byte, n int) { binary.LittleEndian.PutUint64(batch, uint64(n)) }
 
 // View is the state of a replicated store: the batches of a log, applied in order. It has
 // no log of its own. What is not flushed is read from the replicated log again after a
@@ -90,7 +62,6 @@ type View struct {
 	applied atomic.Uint64
 	hash    uint64 // of the batches up to applied; with mu
 	sealed  atomic.Bool
-	level   atomic.Int64 // 0 counts as 1
 }
 
 // OpenView opens the view in the directory, or makes one. It refuses the store of a single adapter.
@@ -101,9 +72,7 @@ func OpenView(o Options) (*View, error) {
 		return nil, err
 	}
 	v := &View{base: db, options: o}
-	n, err := db.takeLevel()
-	v.level.Store(n)
-	if err := errors.Join(err, v.look()); err != nil {
+	if err := v.look(); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	at, closer, err := db.db.Get([]byte(metaApplied))
@@ -195,15 +164,6 @@ func (v *View) look() error {
 	return err
 }
 
-// takeLevel reads the level of a view, and refuses what a newer program has made.
-func (db *DB) takeLevel() (int64, error) {
-	n, err := db.metaNumber(metaLevel)
-	if err == nil && n > int64(Level()) {
-		err = fmt.Errorf("%w: it has level %d, this one understands %d", ErrLevel, n, Level())
-	}
-	return n, err
-}
-
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
 
@@ -224,10 +184,6 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	if len(batch) < 8 {
 		return fmt.Errorf("store: entry %d of the log is no batch", seq)
 	}
-	n := levelOf(batch)
-	if n > Level() {
-		return fmt.Errorf("%w: entry %d of the log has level %d, this one understands %d", ErrLevel, seq, n, Level())
-	}
 	if !v.base.gate.enter() {
 		return ErrClosed
 	}
@@ -242,16 +198,8 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	}()
 	b := v.base.db.NewBatch()
 	defer b.Close()
-	own := slices.Clone(batch)
-	setLevel(own, 0)
-	if err := b.SetRepr(own); err != nil {
+	if err := b.SetRepr(slices.Clone(batch)); err != nil { // the engine numbers it
 		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
-	}
-	raised := n > max(1, int(v.level.Load()))
-	if raised { // an older program must not open the view
-		if err := b.Set([]byte(metaLevel), strconv.AppendInt(nil, int64(n), 10), nil); err != nil {
-			return fmt.Errorf("store: entry %d of the log: %w", seq, err)
-		}
 	}
 	hash := chained(v.hash, seq, batch)
 	if err := b.Set([]byte(metaApplied), appliedRow(seq, hash), nil); err != nil {
@@ -262,9 +210,6 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	}
 	v.applied.Store(seq)
 	v.hash = hash
-	if raised {
-		v.level.Store(int64(n))
-	}
 	if len(batch) < maxSeal {
 		return v.look()
 	}
@@ -383,7 +328,7 @@ func (v *View) Own(log Log) (*DB, error) {
 	base := v.base
 	db := newDB(&engine{
 		db: base.db, full: base.full, log: base.log, onFatal: base.onFatal, observe: base.observe, replicated: true,
-		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})},
+		grouped: &grouped{log: log, waiting: make(chan *submission), stop: make(chan struct{})},
 	})
 	db.dir, db.folder, db.form, db.over = base.dir, base.folder, Group, v
 	u, _ := usage(v.options.fs(), v.options.Dir)
@@ -443,7 +388,6 @@ const maxGroup = 512 << 10
 // callers' changes as one entry.
 type grouped struct {
 	log     Log
-	view    *View
 	waiting chan *submission
 	stop    chan struct{}
 	work    sync.WaitGroup
@@ -508,10 +452,7 @@ func (g *grouped) run() {
 			}
 		}
 		if err == nil {
-			batch := merged.Repr()
-			// What is in the view counts also where a member has gone back to an older program.
-			setLevel(batch, max(g.log.Level(), int(g.view.level.Load())))
-			err = g.log.Append(batch)
+			err = g.log.Append(merged.Repr())
 		}
 		sealed = first.seal && err == nil
 		for _, s := range all {

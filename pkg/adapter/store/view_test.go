@@ -14,7 +14,6 @@ type ownLog struct{ view *View }
 
 func (l ownLog) Append(batch []byte) error { return l.view.Apply(l.view.Applied()+1, batch) }
 func (l ownLog) Valid() bool               { return true }
-func (l ownLog) Level() int                { return 1 }
 
 // MostDisks implements store.Log.
 func (ownLog) MostDisks(func(Disk) bool) bool { return true }

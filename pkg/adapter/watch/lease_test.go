@@ -19,7 +19,6 @@ type lease struct {
 
 func (l *lease) Append(batch []byte) error { return l.view.Apply(l.view.Applied()+1, batch) }
 func (l *lease) Valid() bool               { return !l.over.Load() }
-func (l *lease) Level() int                { return store.Level() }
 
 // MostDisks implements store.Log.
 func (*lease) MostDisks(func(store.Disk) bool) bool { return true }
@@ -27,7 +26,7 @@ func (*lease) MostDisks(func(store.Disk) bool) bool { return true }
 // Full implements store.Log.
 func (*lease) Full() bool { return false }
 
-// Neither a resync nor a watch ends when the lease of the shard does, although all keys wait
+// Neither a resync nor a watch ends when the lease of the group does, although all keys wait
 // already: the lease may come back, and nothing would begin them again in the same tenure.
 func TestWatch_OutlivesALease(t *testing.T) {
 	run(t, func() *schedule.Spec {

@@ -8,7 +8,7 @@
 // counts and times of the status, and its reports deliveries and watch; the reconciler
 // overwrites none of them. It runs when a report changes, and not when a count or a time
 // does. A single adapter has one replica while there is a source, and
-// none otherwise; groups keep their number of pods. The ClusterRole reschedule-adapter-watch
+// none otherwise; a group has three always. The ClusterRole reschedule-adapter-watch
 // names only accounts that a source names in spec.watch, and all of them up to 1 MiB.
 //
 // How it works: ReconcileKind runs steps that each set one condition or a few

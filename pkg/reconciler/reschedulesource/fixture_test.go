@@ -2,10 +2,8 @@ package reschedulesource
 
 import (
 	"context"
-	"strconv"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgotesting "k8s.io/client-go/testing"
@@ -14,7 +12,6 @@ import (
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
-	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
 const (
@@ -144,20 +141,6 @@ var then = time.Date(2026, time.November, 21, 9, 0, 0, 0, time.UTC)
 func counted(s *v1alpha1.RescheduleSource) {
 	pending := int64(1204)
 	s.Status.Pending, s.Status.NextDueAt = &pending, &metav1.Time{Time: then}
-}
-
-// groups is a StatefulSet of groups, of which so many pods are of the newest revision.
-func groups(n int, updated int32) *appsv1.StatefulSet {
-	s := adapter(int32(3*n), int32(3*n))
-	s.Annotations = map[string]string{resources.ReplicatedAnnotation: strconv.Itoa(3 * n)}
-	s.Status.UpdatedReplicas = updated
-	return s
-}
-
-func inGroup(number string) option {
-	return func(s *v1alpha1.RescheduleSource) {
-		s.Status.Annotations = map[string]string{v1alpha1.GroupAnnotation: number}
-	}
 }
 
 func reactors(r ...clientgotesting.ReactionFunc) []clientgotesting.ReactionFunc { return r }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,34 +54,12 @@ func (r *Reconciler) ReconcileKind(ctx context.Context, source *v1alpha1.Resched
 	before := source.DeepCopy()
 	reconciler.PreProcessReconcile(ctx, source)
 	failures := r.steps(ctx, source)
-	if err := r.place(before, source); err != nil {
-		return err
-	}
 	source.Status.Summarize()
 	reconciler.PostProcessReconcile(ctx, source, before)
 	if err := r.patchStatus(ctx, before, source); err != nil {
 		return err
 	}
 	return first(failures)
-}
-
-// place gives a new source the group of adapters that has it from now on. It is in the first
-// status that is written: without that the adapters take no call for a new source.
-func (r *Reconciler) place(before, source *v1alpha1.RescheduleSource) error {
-	if before.Status.ObservedGeneration > 0 || before.Status.Annotations[v1alpha1.GroupAnnotation] != "" {
-		return nil
-	}
-	s, err := r.statefulSets.Get(resources.AdapterName)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading the adapter's StatefulSet: %w", err)
-	}
-	if group, placed := resources.Group(s, source.UID); placed {
-		if source.Status.Annotations == nil {
-			source.Status.Annotations = map[string]string{}
-		}
-		source.Status.Annotations[v1alpha1.GroupAnnotation] = strconv.Itoa(group)
-	}
-	return nil
 }
 
 func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSource) []error {

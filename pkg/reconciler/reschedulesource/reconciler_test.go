@@ -33,24 +33,6 @@ func TestReconcile_EachStep(t *testing.T) {
 		WantStatusUpdates: becomes(settled()),
 		PostConditions:    []func(*testing.T, *TableRow){tracks("serving.knative.dev/v1 Service ops/worker")},
 	}, {
-		Name:              "a new source where there are two groups",
-		Key:               key,
-		Objects:           []runtime.Object{source(), groups(2, 6)},
-		WantStatusUpdates: becomes(settled(inGroup("1"))),
-	}, {
-		Name:              "a new source while not all pods know both groups",
-		Key:               key,
-		Objects:           []runtime.Object{source(), groups(2, 4)},
-		WantStatusUpdates: becomes(settled(inGroup("0"))),
-	}, {
-		Name:    "an old source where there are two groups stays",
-		Key:     key,
-		Objects: []runtime.Object{settled(), groups(2, 6)},
-	}, {
-		Name:    "a source keeps its group",
-		Key:     key,
-		Objects: []runtime.Object{settled(inGroup("0")), groups(2, 6)},
-	}, {
 		Name:    "nothing to do",
 		Key:     key,
 		Objects: []runtime.Object{settled(), adapter(1, 1)},

@@ -127,11 +127,7 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 // memory of the informer, must say that there is no source.
 func (s *Scaler) wanted(ctx context.Context, adapter *appsv1.StatefulSet) (int32, error) {
 	if resources.IsReplicated(adapter) {
-		groups, err := resources.Groups(adapter)
-		if err != nil {
-			s.recorder.Eventf(adapter, corev1.EventTypeWarning, "InvalidAnnotation", "The replicas stay as they are: %v", err)
-		}
-		return resources.Pods(groups), err
+		return resources.Members, nil
 	}
 	now := resources.Replicas(adapter)
 	known, err := s.sources.List(labels.Everything())

@@ -33,11 +33,6 @@ func TestScale_ZeroAndOne(t *testing.T) {
 		s.Annotations = map[string]string{resources.ReplicatedAnnotation: "true"}
 		return s
 	}
-	six := func(value string, replicas int32) *appsv1.StatefulSet {
-		s := adapter(replicas, replicas)
-		s.Annotations = map[string]string{resources.ReplicatedAnnotation: value}
-		return s
-	}
 	toThree := patched(`{"metadata":{"resourceVersion":"41"},"spec":{"replicas":3}}`)
 	down := []string{Eventf("Normal", "ScaledDown", "Scaled from 1 to 0: there is no RescheduleSource; the volume is kept")}
 	for _, row := range (TableTest{{
@@ -103,20 +98,6 @@ func TestScale_ZeroAndOne(t *testing.T) {
 	}, {
 		Name:    "a source that a finalizer holds is still one",
 		Objects: []runtime.Object{deleting, adapter(1, 1)},
-	}, {
-		Name:        "two groups, and three pods",
-		Objects:     []runtime.Object{six("6", 3)},
-		WantPatches: patched(`{"metadata":{"resourceVersion":"41"},"spec":{"replicas":6}}`),
-		WantEvents:  []string{Eventf("Normal", "Scaled", "Scaled from 3 to 6: it is a group of adapters")},
-	}, {
-		Name:    "two groups",
-		Objects: []runtime.Object{six("6", 6)},
-	}, {
-		Name:    "a number that is not of groups of three",
-		Objects: []runtime.Object{six("4", 3)},
-		WantErr: true,
-		WantEvents: []string{Eventf("Warning", "InvalidAnnotation",
-			`The replicas stay as they are: the annotation sources.reschedule.dev/replicated of StatefulSet reschedule-adapter is "4", want true, or a multiple of three`)},
 	}, {
 		Name:          "memory is not filled yet",
 		Objects:       []runtime.Object{adapter(1, 1)},

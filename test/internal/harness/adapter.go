@@ -144,10 +144,10 @@ func (a *Adapter) Kill() {
 	<-a.exited
 }
 
-var ownerLine = regexp.MustCompile(`(?m)^reschedule_shard_owner\{[^}]*\} 1$`)
+var ownerLine = regexp.MustCompile(`(?m)^reschedule_group_owner 1$`)
 
-// OwnsShard reports whether the adapter, one of a group, says that it owns the shard.
-func (a *Adapter) OwnsShard(ctx context.Context) bool {
+// OwnsGroup reports whether the adapter, one of a group, says that it owns the group.
+func (a *Adapter) OwnsGroup(ctx context.Context) bool {
 	r, err := Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
 	return err == nil && ownerLine.Match(r.Body)
 }

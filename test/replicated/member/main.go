@@ -1,6 +1,6 @@
 // Command member is adapter-replicated with what a test must choose, in variables that are durations.
 // Its wall clock is ahead by SKEW; it jumps ahead by ten seconds with each SIGUSR1, and back with
-// each SIGUSR2. Another member claims the shard after SILENCE.
+// each SIGUSR2. Another member claims the group after SILENCE.
 package main
 
 import (
@@ -14,7 +14,6 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/command"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/etcdlog"
 )
 
@@ -23,9 +22,6 @@ type log struct {
 	skew    *atomic.Int64
 	silence time.Duration // 0: as usual
 }
-
-// Shard implements group.Log.
-func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 // Wall implements group.Log.
 func (l log) Wall() time.Time { return l.Server.Wall().Add(time.Duration(l.skew.Load())) }

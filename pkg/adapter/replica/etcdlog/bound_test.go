@@ -58,7 +58,7 @@ func TestWAL_IsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := alone(t, dir)
-	log := s.Shard(0)
+	log := s.Entries()
 	epoch, err := log.Claim(t.Context(), replica.State{}, replica.Owner{Member: "a"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestWAL_IsBounded(t *testing.T) {
 	}
 }
 
-// With etcd's quota, a log that is full refused renewals, claims and trims too: no member owned the shard, and nothing
+// With etcd's quota, a log that is full refused renewals, claims and trims too: no member owned the group, and nothing
 // made space.
 func TestQuota_IsOff(t *testing.T) {
 	t.Parallel()

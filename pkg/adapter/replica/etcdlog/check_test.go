@@ -37,11 +37,11 @@ func startGroup(t *testing.T, stopped func(name string, err error)) (servers map
 	return servers, dirs
 }
 
-// appendEntries has the member that leads claim the shard and append entries of so many bytes, and returns its name.
+// appendEntries has the member that leads claim the group and append entries of so many bytes, and returns its name.
 func appendEntries(t *testing.T, servers map[string]*etcdlog.Server, entries uint64, size int) (name string) {
 	t.Helper()
 	name = leader(servers)
-	log := servers[name].Shard(0)
+	log := servers[name].Entries()
 	seen, err := log.State(t.Context())
 	if err != nil {
 		t.Fatal(err)

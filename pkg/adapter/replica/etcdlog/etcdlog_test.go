@@ -41,7 +41,7 @@ func free(t *testing.T) string {
 	return ""
 }
 
-// Three servers of etcd on loopback are a log. Each case has a shard of its own.
+// Three servers of etcd on loopback are a log. Each case has keys of its own.
 func TestEtcd_Conforms(t *testing.T) {
 	t.Parallel()
 	peers := map[string]string{}
@@ -78,9 +78,9 @@ func TestEtcd_Conforms(t *testing.T) {
 			t.Errorf("%s takes part, and has promised too little: %v, %v", name, promise, err)
 		}
 	}
-	shard := 0
+	n := 0
 	replicatest.Conformance(t, func(*testing.T) (a, b replica.Log) {
-		shard++
-		return servers["a"].Shard(shard), servers["b"].Shard(shard)
+		n++
+		return servers["a"].LogOf(n), servers["b"].LogOf(n)
 	})
 }

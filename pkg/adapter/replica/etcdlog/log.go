@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,13 +17,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// Log is the log of one shard, n:
+// Log is the log of a group, by these keys:
 //
-//	s<n>/h       the head: epoch, number of the newest entry, the shard's clock, 8 bytes each
-//	s<n>/o       the owner, as JSON; its revision is the epoch
-//	l<n>/<seq>   an entry: the epoch, 8 bytes, and its data
-//	f<n>/<m>     what the view of member m has on disk
-//	r<n>/<m>     the report of member m, as JSON
+//	s/h       the head: epoch, number of the newest entry, the group's clock, 8 bytes each
+//	s/o       the owner, as JSON; its revision is the epoch
+//	l/<seq>   an entry: the epoch, 8 bytes, and its data
+//	f/<m>     what the view of member m has on disk
+//	r/<m>     the report of member m, as JSON
 type Log struct {
 	s                        *Server
 	prefix                   string
@@ -37,11 +36,13 @@ type Log struct {
 
 var _ replica.Log = (*Log)(nil)
 
-// Shard returns the log of a shard.
-func (s *Server) Shard(n int) *Log {
-	of := strconv.Itoa(n) + "/"
-	p := "s" + of
-	return &Log{s: s, prefix: p, head: p + "h", owner: p + "o", entry: "l" + of, mark: "f" + of, report: "r" + of}
+// Entries returns the log.
+func (s *Server) Entries() replica.Log { return s.log("") }
+
+// log returns the log whose keys begin with the text.
+func (s *Server) log(text string) *Log {
+	state := text + "s/"
+	return &Log{s: s, prefix: state, head: state + "h", owner: state + "o", entry: text + "l/", mark: text + "f/", report: text + "r/"}
 }
 
 func (l *Log) entryKey(seq uint64) string {
@@ -320,8 +321,8 @@ func (l *Log) Report(ctx context.Context, member string, r replica.Report) error
 	return nil
 }
 
-// Reports implements replica.Log. It asks the majority: of what this member alone has received, an
-// older program that was started since would be missing.
+// Reports implements replica.Log. It asks the majority: of what this member alone has received, a copy that was
+// begun since would be missing, and the log would be trimmed.
 func (l *Log) Reports(ctx context.Context) (map[string]replica.Report, error) {
 	answer, err := l.s.client.Get(ctx, l.report, clientv3.WithPrefix())
 	if err != nil {

@@ -7,7 +7,7 @@ func TestMark_LateOne(t *testing.T) {
 	t.Parallel()
 	s := alone(t, t.TempDir())
 	defer s.Close() // else etcd ends the process once the directory is removed
-	log := s.Shard(0)
+	log := s.log("")
 	mark := func(seq uint64) {
 		if err := log.Mark(t.Context(), "a", seq); err != nil {
 			t.Fatal(err)

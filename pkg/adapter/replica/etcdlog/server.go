@@ -528,7 +528,7 @@ const (
 )
 
 // Tidy keeps etcd's file small until ctx ends. A defragmentation stops what etcd applies for seconds. So neither the
-// member that owns the shard makes one, nor the one that leads the log.
+// member that owns the group makes one, nor the one that leads the log.
 func (s *Server) Tidy(ctx context.Context, owns func() bool) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
@@ -551,7 +551,7 @@ func (s *Server) Tidy(ctx context.Context, owns func() bool) {
 // which takes electionMs and more.
 const ownerTimeout = 600 * time.Millisecond
 
-// Silence is how long an owner of a shard is silent before another member claims it.
+// Silence is how long an owner is silent before another member claims it.
 func (s *Server) Silence() time.Duration { return ownerTimeout }
 
 // Clock is CLOCK_BOOTTIME: it goes on while the machine sleeps.

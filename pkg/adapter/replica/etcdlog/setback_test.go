@@ -43,12 +43,12 @@ func TestMember_DiskWentBack(t *testing.T) {
 	start(back, dirs[back], func(error) {})
 	<-servers[back].Ready()
 	for n := range uint64(20) {
-		if err := servers[lead].Shard(0).Mark(t.Context(), "a", n); err != nil {
+		if err := servers[lead].Entries().Mark(t.Context(), "a", n); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for tick := time.Tick(10 * time.Millisecond); ; <-tick { // it has promised to keep them
-		if marks, err := servers[back].Shard(0).Marks(t.Context()); err != nil {
+		if marks, err := servers[back].Entries().Marks(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if marks["a"] == 19 {
 			break

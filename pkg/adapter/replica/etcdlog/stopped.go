@@ -86,7 +86,7 @@ func ReadStopped(ctx context.Context, dataDir, work string, read func(context.Co
 		case <-panicked:
 		}
 	}()
-	log := s.Shard(0)
+	log := s.log("")
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		_, err = s.client.Get(starting, log.head) // it waits until all is applied

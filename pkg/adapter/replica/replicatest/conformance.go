@@ -20,9 +20,9 @@ func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 		"a claim needs the newest head":           claimSeesHead,
 		"entries are read and followed in order":  followed,
 		"what is trimmed is not read":             trimmed,
-		"a released shard is claimed at once":     released,
+		"a released group is claimed at once":     released,
 		"marks are of members":                    marked,
-		"the state says who owns the shard where": stated,
+		"the state says who owns the group where": stated,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t)
@@ -33,7 +33,7 @@ func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 	}
 }
 
-// wall is the shard's clock in these cases.
+// wall is the group's clock in these cases.
 var wall = time.Unix(0, 1_800_000_000_123_456_789)
 
 type conformance struct {
@@ -50,7 +50,7 @@ func (c conformance) claim(l replica.Log, member string) int64 {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		epoch, err := l.Claim(c.ctx, s, replica.Owner{Member: member, Address: member + ":1", Claim: member + "/1"}, wall)
+		epoch, err := l.Claim(c.ctx, s, replica.Owner{Member: member, Address: member + ":1", Claim: member + "/1", Format: replica.Format}, wall)
 		if err == nil {
 			return epoch
 		}
@@ -216,8 +216,8 @@ func marked(t *testing.T, c conformance) {
 	if err != nil || len(marks) != 2 || marks["a"] != 9 || marks["c"] != 3 {
 		t.Fatal(marks, err)
 	}
-	of := func(level int) replica.Report {
-		return replica.Report{Level: level, Seq: 1 << 63, Hash: 1<<64 - 1, Copies: true, Beat: 4}
+	of := func(beat int64) replica.Report {
+		return replica.Report{Seq: 1 << 63, Hash: 1<<64 - 1, Copies: true, Beat: beat}
 	}
 	if err := errors.Join(c.a.Report(c.ctx, "a", of(2)), c.b.Report(c.ctx, "b", of(3)), c.a.Report(c.ctx, "a", of(1))); err != nil {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func marked(t *testing.T, c conformance) {
 func stated(t *testing.T, c conformance) {
 	epoch := c.claim(c.a, "a")
 	s, err := c.a.State(c.ctx)
-	if err != nil || s.Epoch != epoch || s.Owner.Member != "a" || s.Owner.Address != "a:1" || s.Head != epoch || !s.Wall.Equal(wall) {
+	if err != nil || s.Epoch != epoch || s.Owner.Member != "a" || s.Owner.Address != "a:1" || s.Owner.Format != replica.Format || s.Head != epoch || !s.Wall.Equal(wall) {
 		t.Fatal(s, err)
 	}
 }

@@ -401,9 +401,6 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	}
 	s := &o.Status
 	c.Status.ObservedGeneration = s.ObservedGeneration
-	if group, is := s.Annotations[v1alpha1.GroupAnnotation]; is {
-		c.Status.Annotations = map[string]string{v1alpha1.GroupAnnotation: *short(&group)}
-	}
 	// What the adapter reported, which it compares with what it would report.
 	c.Status.Pending, c.Status.InFlight, c.Status.Retrying, c.Status.Watched = s.Pending, s.InFlight, s.Retrying, s.Watched
 	c.Status.NextDueAt, c.Status.OldestDueAt = s.NextDueAt, s.OldestDueAt

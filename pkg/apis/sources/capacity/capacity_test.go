@@ -153,17 +153,15 @@ func TestStandIn_KeepsWhatAdmitsCallers(t *testing.T) {
 	s := inAdapter(mib)
 	o := source("a", "x", mib)
 	o.Labels = map[string]string{"team": "a"}
-	o.Annotations = map[string]string{v1alpha1.GroupAnnotation: "9"}
 	o.Spec.Access = new(v1alpha1.AccessRBAC)
 	o.Spec.Ingest = &v1alpha1.RescheduleSourceIngest{Key: strings.Repeat("k", 4096), Authentication: new(v1alpha1.AuthenticationRequired)}
 	o.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: "watcher"}
-	o.Status.Annotations = map[string]string{v1alpha1.GroupAnnotation: "1"}
 	kept := s.Admit(o)
 	if !IsStandIn(kept) || kept.Validate(t.Context()) == nil {
 		t.Fatalf("kept %+v", kept)
 	}
 	if kept.UID != o.UID || kept.Labels["team"] != "a" || *kept.Spec.Access != v1alpha1.AccessRBAC || *kept.Spec.Ingest.Authentication != v1alpha1.AuthenticationRequired ||
-		kept.Spec.Watch.ServiceAccountName != "watcher" || kept.Status.Annotations[v1alpha1.GroupAnnotation] != "1" {
+		kept.Spec.Watch.ServiceAccountName != "watcher" {
 		t.Errorf("kept %+v", kept)
 	}
 	o.Labels["long"] = strings.Repeat("l", labelBytes)

@@ -104,10 +104,6 @@ type RescheduleSourceSpec struct {
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// GroupAnnotation has the number of the group of adapters that has the source: in the status of
-// an object, where only the controller writes it, and standalone in the metadata of a manifest.
-const GroupAnnotation = "sources.reschedule.dev/group"
-
 // Access says which callers may use the schedule API.
 type Access string
 

@@ -2,7 +2,6 @@ package resources
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -219,36 +218,14 @@ func TestStatusPatch_OnlyOwnChanges(t *testing.T) {
 	}
 }
 
-// The sources are spread over the groups by their uids, and each uid has one group.
-func TestGroup_Spreads(t *testing.T) {
+// What the annotation says: a group must never be scaled as a single adapter.
+func TestReplicated_Annotation(t *testing.T) {
 	t.Parallel()
-	s := statefulSet(6, appsv1.StatefulSetStatus{Replicas: 6, ReadyReplicas: 6, UpdatedReplicas: 6, ObservedGeneration: 2})
-	s.Annotations = map[string]string{ReplicatedAnnotation: "6"}
-	counts := map[int]int{}
-	for i := range 1000 {
-		uid := types.UID(fmt.Sprintf("e9d5dd6a-2b71-4b0c-9b58-%012d", i))
-		group, placed := Group(s, uid)
-		if again, _ := Group(s, uid); !placed || again != group {
-			t.Fatalf("%s is in group %d and %d", uid, group, again)
-		}
-		counts[group]++
-	}
-	if len(counts) != 2 || counts[0] < 400 || counts[1] < 400 {
-		t.Errorf("%v", counts)
-	}
-}
-
-// What the annotation says about the groups.
-func TestGroups_Annotation(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[string]int{"": 0, "false": 0, "true": 1, "3": 1, "6": 2, "0": -1, "4": -1, "yes": -1} {
+	for value, want := range map[string]bool{"": false, "false": false, "true": true, "3": true, "yes": true} {
 		s := statefulSet(3, appsv1.StatefulSetStatus{})
 		s.Annotations = map[string]string{ReplicatedAnnotation: value}
-		if got, err := Groups(s); got != want && (want >= 0 || err == nil) {
-			t.Errorf("%q: %d, %v", value, got, err)
-		}
-		if IsReplicated(s) != (want != 0) {
-			t.Errorf("%q would be scaled as a single adapter", value)
+		if IsReplicated(s) != want {
+			t.Errorf("%q: want %t", value, want)
 		}
 	}
 }
