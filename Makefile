@@ -239,6 +239,11 @@ rust: programs ## Lint and test examples/kube-rs: an operator with kube-rs at ze
 	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && \
 		cargo test --locked --quiet --no-run && $(ALONE) cargo test --locked --quiet
 
+# The first run needs the network, for the versions of hack/site/requirements.txt.
+.PHONY: site
+site: ## Build the pages as a site, in bin/site; a broken link is an error (Python of at least 3.11)
+	hack/site.sh
+
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
 	go test -count=1 -timeout 0 -v -run Kill ./test/crash -crash.rounds=$(N) -crash.jobs=$(JOBS)
@@ -252,7 +257,7 @@ hostile: ## Attack the real adapter in every way at once, beside a neighbour tha
 	go test -count=1 -timeout 0 -v -run AllAttacks ./test/hostile -hostile.for=$(HOSTILE)
 
 .PHONY: screenshots
-screenshots: ## Write the pictures of docs/page.md, in docs/images, with a real browser
+screenshots: ## Write the pictures of docs/cli.md, in docs/images, with a real browser
 	hack/chromium.sh $(PROGRAMS) go -C test/page test -count=1 -run Pictures ./... -screenshots
 
 .PHONY: watch-faults

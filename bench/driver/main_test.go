@@ -82,7 +82,7 @@ func TestScenarios_All(t *testing.T) {
 	}()
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			r := &result{name: s.name, began: time.Now(), bars: [][]string{{"bar", "measured", ""}}}
+			r := &result{name: s.name, began: time.Now()}
 			dir := filepath.Join(scratch, s.name)
 			check(t, os.Mkdir(dir, 0o711))
 			t.Cleanup(func() { os.RemoveAll(dir) }) // after the processes
@@ -130,30 +130,30 @@ func TestMain(m *testing.M) {
 type result struct {
 	name, conditions string
 	began            time.Time
-	rows, bars       [][]string // the first of each is the header
+	rows             [][]string // the first is the header
+	bars             []string
 	note             string
 	chart            *report.Chart
 }
 
 // bar says whether a requirement is met. It is not measured when a side of a comparison is missing.
 func (r *result) bar(wants, got string, measured, ok bool) {
-	verdict := "❌ **FAIL**"
+	verdict := "❌"
 	switch {
 	case !measured:
-		got, verdict = "–", "not measured"
+		got, verdict = "not measured", "–"
 	case ok:
-		verdict = "✅ pass"
+		verdict = "✅"
 	}
-	r.bars = append(r.bars, []string{wants, got, verdict})
+	r.bars = append(r.bars, fmt.Sprintf("- %s %s: %s", verdict, wants, got))
 }
 
 func (r *result) markdown(title string) string {
-	parts := []string{"## " + r.name, title + ".", report.Table(r.rows...), report.Table(r.bars...), r.note}
+	parts := []string{"## " + r.name, title + ".", report.Table(r.rows...), strings.Join(r.bars, "\n"), r.note}
 	if r.chart != nil {
 		parts = append(parts, fmt.Sprintf("![%s](plots/%s.svg)", r.chart.Title, r.name))
 	}
-	parts = append(parts, fmt.Sprintf("Measured %s in %s. %s. Sizes: %+v.",
-		r.began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(r.began).Round(time.Second), r.conditions, size))
+	parts = append(parts, fmt.Sprintf("%s, %s.", r.began.UTC().Format("2006-01-02"), r.conditions))
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
 }
 

@@ -36,13 +36,7 @@ func bulkPost(t *testing.T, dir string, _ *sink, r *result) {
 	r.reaches("at least a fifth of bare Pebble", all[0], all[2], 0.2)
 }
 
-const (
-	writeCPU  = "CPU per item, client / server"
-	writeNote = "The bare server reads the body and gives an answer of the same bytes as the adapter's, from a process of its own, to the same client. " +
-		"Bare Pebble writes the same keys, data and one due-time row each, in the driver's process without HTTP, and waits for the fsync. " +
-		"Redis (`appendfsync always`) gets ZADD and HSET in one round trip, PostgreSQL (`synchronous_commit on`) a prepared `INSERT … ON CONFLICT` with an index on the due time; " +
-		"for a batch one ZADD and one HSET of all its items, and one INSERT of as many rows."
-)
+const writeCPU = "CPU per item, client / server"
 
 // writes compares the adapter with a bare server, bare Pebble, Redis and PostgreSQL.
 func writes(t *testing.T, dir string, r *result, batch int) []*contestant {
@@ -72,7 +66,6 @@ func writes(t *testing.T, dir string, r *result, batch int) []*contestant {
 			func(t *testing.T, addr string, c *caller) op { return postgresOp(t, addr, batch, c) }),
 	}
 	contest(t, size.Rounds, all...)
-	r.note = writeNote
 	return all
 }
 
@@ -147,9 +140,7 @@ func burst(t *testing.T, dir string, sink *sink, r *result) {
 	r.rates("deliveries/s", "CPU per delivery, sender / sink", adapter, bare)
 	r.reaches("at least 70 % of a bare net/http client", adapter, bare, 0.7)
 	r.nothingEarly(len(adapter.outcomes) > 0, earliest)
-	r.note = "From the first arrival at the sink to the last, counted by the sink, a net/http server in the driver's process that answers 202. " +
-		"The bare client, a process of its own, posts the headers that it saw the adapter send, with new keys and as much data, and forgets. " +
-		fmt.Sprintf("Earliest arrival after the due time: %s; deliveries that came twice: %d.", short(earliest), repeats)
+	r.note = fmt.Sprintf("Earliest arrival after the due time: %s; deliveries that came twice: %d.", short(earliest), repeats)
 }
 
 // deliver measures n deliveries, all scheduled beforehand and due one after the other.
@@ -228,8 +219,7 @@ func lateness(t *testing.T, dir string, sink *sink, r *result) {
 		return outcome{rate: float64(size.LateRate), late: queueLateness(n, every)}
 	}}
 	contest(t, size.LateRounds, adapter, queue)
-	r.note = "Arrival at an HTTP sink in the driver's process for the adapter; for client-go, which stays within the driver's process and makes no call, the return of Get. " +
-		"Percentiles are the median of the rounds, max and earliest are of all of them."
+	r.note = "Percentiles are the median of the rounds, max and earliest are of all of them."
 	r.latenessOf(adapter, queue)
 }
 

@@ -20,6 +20,24 @@ const (
 var worst = regexp.MustCompile(strings.ReplaceAll(
 	`(?i)\b(?:those (?:that|of)|that of|the ones (?:that|of)|whoever|somebody|nobody|anybody|mended|(?:is|are) to be|ma(?:kes?|de) room)\b|[a-z](?-i:Whoever|Somebody|Nobody|Anybody)`, " ", `\s+(?:(?://|#|\*)\s*)?`))
 
+// translated is the phrases of pages that sound translated, and what to write.
+var translated = []struct{ phrase, write string }{
+	{`(?:go(?:es|ing)?|went) on`, "continue, keep"},
+	{`anew`, "again"},
+	{`seldom`, "rarely"},
+	{`beside`, "next to, in addition to"},
+	{`in the place of`, "instead of, replace"},
+	{`(?:is|are|was|were) away`, "is down"},
+	{`way back`, "rollback"},
+	{`some \d[\d,.]*`, "about"},
+	{`ha(?:s|ve) (?:what|how|why)`, "shows, explains"},
+}
+
+// spaced is a pattern whose spaces may be the end of a line.
+func spaced(pattern string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(?:` + strings.ReplaceAll(pattern, " ", `\s+`) + `)\b`)
+}
+
 // The pages are in plain English: none has one of the worst phrases, also not over two lines.
 func TestMarkdown_PlainEnglish(t *testing.T) {
 	t.Parallel()
@@ -27,12 +45,18 @@ func TestMarkdown_PlainEnglish(t *testing.T) {
 		page   string
 		number int
 	}
+	bans := map[*regexp.Regexp]string{worst: "name the noun, or see CONTRIBUTING.md, How to write"}
+	for _, p := range translated {
+		bans[spaced(p.phrase)] = "write " + p.write
+	}
 	lines := map[place]string{}
 	eachPage(t, func(name string, number int, line string) {
 		text := lines[place{name, number - 1}] + "\n" + line
-		for _, at := range worst.FindAllStringIndex(text, -1) {
-			if at[1] > len(text)-len(line) {
-				t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, number, text[at[0]:at[1]])
+		for ban, advice := range bans {
+			for _, at := range ban.FindAllStringIndex(text, -1) {
+				if at[1] > len(text)-len(line) {
+					t.Errorf("%s:%d: %q: %s", name, number, text[at[0]:at[1]], advice)
+				}
 			}
 		}
 		lines[place{name, number}] = line

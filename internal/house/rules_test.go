@@ -7,37 +7,47 @@ import (
 	"testing"
 )
 
-// rulesOf returns the section of ARCHITECTURE.md about the rules.
-func rulesOf(t *testing.T) string {
+var (
+	item      = regexp.MustCompile("(?m)^- `([^`]+)`: (.*(?:\n  .*)*)$")
+	functions = regexp.MustCompile("\\((`[\\w.]+`(?:,\\s+`[\\w.]+`)*)\\)")
+	quoted    = regexp.MustCompile("`([^`]+)`")
+)
+
+// rules calls rule with each file of docs/rules.md, and what the page says of it.
+func rules(t *testing.T, rule func(file, text string)) {
 	t.Helper()
-	_, section, found := strings.Cut(string(readRoot(t, "ARCHITECTURE.md")), "\n## Where a rule of the contract lives\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	if !found {
-		t.Fatal("ARCHITECTURE.md has no section about the rules")
+	items := item.FindAllStringSubmatch(string(readRoot(t, "docs/rules.md")), -1)
+	if len(items) == 0 {
+		t.Fatal("docs/rules.md has no rule")
 	}
-	return section
+	for _, i := range items {
+		file := i[1]
+		if !strings.HasPrefix(file, "pkg/") {
+			file = "pkg/adapter/" + file
+		}
+		rule(file, i[2])
+	}
 }
 
-var quoted = regexp.MustCompile("`([^`]+)`")
-
-// ARCHITECTURE.md says in which function a rule of the contract lives. A table
-// that names a function that has moved is worse than none.
-func TestRules_LiveWhereThePageSays(t *testing.T) {
+// docs/rules.md says in which function a rule is. A page that names a function that has moved is worse than none.
+func TestRules_AreWhereThePageSays(t *testing.T) {
 	t.Parallel()
 	texts := readTree(t).texts
-	for _, row := range regexp.MustCompile("(?m)^\\| .* \\| `([^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(rulesOf(t), -1) {
-		for _, name := range quoted.FindAllStringSubmatch(row[2], -1) {
-			declaration := "func " + name[1] + "("
+	rules(t, func(file, text string) {
+		found := functions.FindAllString(text, -1)
+		if len(found) == 0 {
+			t.Errorf("docs/rules.md names no function of %s", file)
+		}
+		for _, name := range quoted.FindAllStringSubmatch(strings.Join(found, " "), -1) {
+			declaration := "func " + regexp.QuoteMeta(name[1]) + `[(\[]`
 			if typ, method, ok := strings.Cut(name[1], "."); ok {
 				declaration = `func \(\w+ \*?` + typ + `\) ` + method + `\(`
-			} else {
-				declaration = regexp.QuoteMeta(declaration)
 			}
-			if !regexp.MustCompile(`(?m)^` + declaration).MatchString(texts[row[1]]) {
-				t.Errorf("%s has no function %s", row[1], name[1])
+			if !regexp.MustCompile(`(?m)^` + declaration).MatchString(texts[file]) {
+				t.Errorf("%s has no function %s", file, name[1])
 			}
 		}
-	}
+	})
 }
 
 // named is where names of the contract are declared, and how.
@@ -59,16 +69,16 @@ var named = []struct{ path, declaration string }{
 	{"pkg/adapter/watch/source.go", `"(Watch[A-Z]\w+)"`},
 }
 
-// A reader searches the page for a field, a code, a condition or a reason. Each has a row.
-func TestRules_EachNameHasARow(t *testing.T) {
+// A reader searches the page for a field, a code, a condition or a reason. Each is there.
+func TestRules_HaveEachName(t *testing.T) {
 	t.Parallel()
 	texts := readTree(t).texts
-	var rules strings.Builder
-	for _, rule := range regexp.MustCompile("(?m)^\\| (.*?) \\| `").FindAllStringSubmatch(rulesOf(t), -1) {
-		for _, name := range quoted.FindAllStringSubmatch(rule[1], -1) {
-			rules.WriteString(name[1] + "\n")
+	var names strings.Builder
+	rules(t, func(_, text string) {
+		for _, name := range quoted.FindAllStringSubmatch(functions.ReplaceAllString(text, ""), -1) {
+			names.WriteString(name[1] + "\n")
 		}
-	}
+	})
 	for _, n := range named {
 		found := regexp.MustCompile(n.declaration).FindAllStringSubmatch(texts[n.path], -1)
 		if len(found) == 0 {
@@ -76,8 +86,8 @@ func TestRules_EachNameHasARow(t *testing.T) {
 		}
 		for _, name := range found {
 			// metadata, items and Ready are of every kind of object, and a message has no rule.
-			if !slices.Contains([]string{"metadata", "items", "Ready", "message"}, name[1]) && !regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(rules.String()) {
-				t.Errorf("ARCHITECTURE.md has no rule with %s, which %s declares", name[1], n.path)
+			if !slices.Contains([]string{"metadata", "items", "Ready", "message"}, name[1]) && !regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(names.String()) {
+				t.Errorf("docs/rules.md has no rule with %s, which %s declares", name[1], n.path)
 			}
 		}
 	}

@@ -218,3 +218,29 @@ func checkApiServerSource(t *testing.T, objects map[string][]string, source *v1a
 		t.Errorf("the ApiServerSource watches %q as %s, the RescheduleSource %q", kinds, other.Spec.ServiceAccountName, watched)
 	}
 }
+
+// docs/reschedulesource.md has every field that kubectl explain has, but for the fields of Knative's and Kubernetes' own types.
+func TestPages_HaveEveryField(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/reschedulesource.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, fields := range server(t).schema.Properties {
+		var paths []string
+		for name := range fields.Properties {
+			paths = append(paths, name)
+		}
+		if part == "spec" {
+			for _, f := range append(slices.Clone(specFields), clusterFields...) {
+				paths = append(paths, f.path)
+			}
+		}
+		for _, path := range paths {
+			name := path[strings.LastIndex(path, ".")+1:]
+			if !regexp.MustCompile("`[^`\n]*\\b" + name + "\\b[^`\n]*`").Match(text) {
+				t.Errorf("docs/reschedulesource.md says nothing of %s.%s", part, path)
+			}
+		}
+	}
+}

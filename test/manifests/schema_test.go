@@ -221,7 +221,7 @@ func TestSchema_StoresAFullStatus(t *testing.T) {
 	}
 }
 
-// Row 7 of the conformance table: what every Knative source may carry survives.
+// docs/conformance.md: what every Knative source may carry survives.
 func TestSchema_StoresTheDuckType(t *testing.T) {
 	t.Parallel()
 	duck := &duckv1.Source{}

@@ -409,35 +409,13 @@ func million(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// picture is a view that docs/page.md shows.
-type picture struct {
-	name, scheme, address string
-	wide, high            int64
-}
-
-func pictures() []picture {
-	repos := at("source", "ns", "ops", "name", "git-repos")
-	shop := at("key", "ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop")
-	return []picture{
-		{"page-sources", "light", at(""), 1180, 480},
-		{"page-source", "light", repos, 1180, 960},
-		{"page-source-dark", "dark", repos, 1180, 960},
-		{"page-key", "light", shop, 1180, 640},
-		{"page-key-dark", "dark", shop, 1180, 640},
-		{"page-dead", "light", at("source", "ns", "shop", "name", "mail", "tab", "dead"), 1180, 900},
-		{"page-live", "dark", at("live", "ns", "shop", "name", "mail"), 1180, 520},
-		{"page-phone", "light", shop, 360, 760},
-	}
-}
-
-// The pictures of the documentation are there, and small. make screenshots writes them.
+// The pictures of docs/cli.md are there, and small. make screenshots writes them.
 func TestPage_Pictures(t *testing.T) {
-	const docs = "../../docs/images"
-	for _, p := range pictures() {
-		file := filepath.Join(docs, p.name+".png")
+	for name, colours := range map[string]string{"page-source": "light", "page-source-dark": "dark"} {
+		file := filepath.Join("../../docs/images", name+".png")
 		if *screenshots {
 			ctx := tabOf(t)
-			must(ctx, t, chromedp.EmulateViewport(p.wide, p.high), scheme(p.scheme), chromedp.Navigate(p.address), chromedp.WaitReady(chromedp.CSS("main")))
+			must(ctx, t, chromedp.EmulateViewport(1180, 960), scheme(colours), chromedp.Navigate(at("source", "ns", "ops", "name", "git-repos")), chromedp.WaitReady(chromedp.CSS("main")))
 			if err := os.WriteFile(file, get(ctx, t, chromedp.CaptureScreenshot()), 0o644); err != nil {
 				t.Fatal(err)
 			}

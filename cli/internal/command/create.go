@@ -169,7 +169,7 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 			if err != nil {
 				return err
 			}
-			if err := s.cluster(verb); err != nil {
+			if err := s.cluster(verb, editFile); err != nil {
 				return err
 			}
 			if patience <= 0 {
@@ -186,6 +186,8 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 			fmt.Fprintf(p.out, "Source %s %s in namespace %s.\n", args[0], done, s.namespace)
 			return nil
 		})
+	c.Long = short + `. Fields without a flag, such as watch, audience, jitter, deadLetters, access and
+audit, are set with kubectl apply.`
 	specFlags(c)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the source is Ready")
 	c.Flags().Bool("no-wait", false, "do not wait, which is the default")
@@ -286,7 +288,7 @@ $ delete git-repos`,
 			if err != nil {
 				return err
 			}
-			if err := s.cluster("delete"); err != nil {
+			if err := s.cluster("delete", editFile); err != nil {
 				return err
 			}
 			ctx := cmd.Context()

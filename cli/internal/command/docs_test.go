@@ -1,67 +1,55 @@
 package command
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-var write = flag.Bool("update", false, "write docs/cli")
+var write = flag.Bool("update", false, "write docs/cli-reference.md")
 
-// pages is docs/cli, seen through a link so that go test knows its inputs.
-const pages = "testdata/docs"
+// reference is the page, seen through a link so that go test knows its inputs.
+const reference = "testdata/docs/cli-reference.md"
 
-// The pages of docs/cli are what --help prints: one page for each command.
+// docs/cli-reference.md is what --help prints, without the examples, and with each flag once.
 func TestDocs_AreTheHelp(t *testing.T) {
 	e := &program{connection: connection{version: "dev"}}
 	root := e.root()
-	root.InitDefaultHelpFlag()
-	want := map[string]string{}
-	index := &strings.Builder{}
-	fmt.Fprintf(index, "# kn source reschedule\n\nWritten by `go -C cli test ./internal/command -update`. By task: [cli.md](../cli.md).\n\n```text\n%s\n```\n\n## Commands\n\n", strings.TrimSpace(root.Long))
+	page := &strings.Builder{}
+	fmt.Fprintf(page, "# The commands\n\nWritten by `go -C cli test ./internal/command -update`. Each follows `kn source reschedule` or\n"+
+		"`kubectl reschedule-source`. By task, with examples: [cli.md](cli.md).\n\n```text\n%s\n```\n", strings.TrimSpace(root.Long))
+	seen := map[string]string{}
 	for _, c := range commands(root) {
-		name := c.Name() + ".md"
-		fmt.Fprintf(index, "- [%s](%s): %s\n", c.Name(), name, c.Short)
-		page := &strings.Builder{}
-		fmt.Fprintf(page, "# %s\n\nWritten by `go -C cli test ./internal/command -update`.\nFlags of all commands: [README.md](README.md#flags-of-all-commands).\n", c.CommandPath())
-		describeCommand(page, c)
+		describeCommand(page, c, seen)
 		for _, sub := range commands(c) {
-			fmt.Fprintf(page, "\n## %s\n", sub.Name())
-			describeCommand(page, sub)
+			describeCommand(page, sub, seen)
 		}
-		want[name] = page.String()
 	}
-	fmt.Fprintf(index, "\n## Flags of all commands\n\n```text\n%s```\n", root.PersistentFlags().FlagUsages())
-	want["README.md"] = index.String()
+	kubectl, own := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+	genericclioptions.NewConfigFlags(true).AddFlags(kubectl)
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if k := kubectl.Lookup(f.Name); k == nil || k.Usage != f.Usage {
+			own.AddFlag(f)
+		}
+	})
+	fmt.Fprintf(page, "\n## All commands\n\nAnd kubectl's, such as `--namespace` and `--context`: `kubectl options`.\n\n```text\n%s```\n", own.FlagUsages())
 
 	if *write {
-		for name, text := range want {
-			if err := os.WriteFile(filepath.Join(pages, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.WriteFile(reference, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	files, err := os.ReadDir(pages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if want[f.Name()] == "" {
-			t.Errorf("docs/cli/%s is about no command: remove it", f.Name())
-		}
-	}
-	for name, text := range want {
-		got, err := os.ReadFile(filepath.Join(pages, name))
-		if err != nil || !bytes.Equal(got, []byte(text)) {
-			t.Errorf("docs/cli/%s is not what --help prints (%v): run the test with -update", name, err)
-		}
+	got, err := os.ReadFile(reference)
+	if err != nil || string(got) != page.String() {
+		t.Errorf("docs/cli-reference.md is not what --help prints (%v): run the test with -update", err)
 	}
 }
 
@@ -72,21 +60,38 @@ func commands(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-func describeCommand(w *strings.Builder, c *cobra.Command) {
-	c.InitDefaultHelpFlag()
+// describeCommand writes the help of a command. A flag that another command has described is named only, and --output, whose
+// formats differ, is always described.
+func describeCommand(w *strings.Builder, c *cobra.Command, seen map[string]string) {
 	text := c.Short + "."
 	if c.Long != "" {
 		text = c.Long
 	}
-	fmt.Fprintf(w, "\n```text\n%s\n\n", text)
-	if c.Runnable() && !c.HasSubCommands() {
-		fmt.Fprintf(w, "Usage:\n  %s\n", c.UseLine())
+	if c.HasSubCommands() {
+		return
 	}
-	if c.Example != "" {
-		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	_, line, _ := strings.Cut(c.UseLine(), "reschedule ")
+	fmt.Fprintf(w, "\n## %s\n\n```text\n%s\n", line, text)
+	flags, again, of := pflag.NewFlagSet("", pflag.ContinueOnError), []string{}, map[string]bool{}
+	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		switch id := f.Name + f.Usage + f.DefValue; {
+		case f.Name == "help":
+		case seen[id] != "" && f.Name != "output":
+			again = append(again, "--"+f.Name)
+			of[seen[id]] = true
+		default:
+			seen[id] = c.Name()
+			flags.AddFlag(f)
+		}
+	})
+	if usages := flags.FlagUsages(); usages != "" {
+		fmt.Fprintf(w, "\n%s", usages)
 	}
-	if flags := c.LocalNonPersistentFlags().FlagUsages(); flags != "" && !c.HasSubCommands() {
-		fmt.Fprintf(w, "\nFlags:\n%s", flags)
+	switch {
+	case len(again) > 10 && len(of) == 1:
+		fmt.Fprintf(w, "\nthe flags of %s\n", strings.Join(slices.Collect(maps.Keys(of)), ""))
+	case len(again) > 0:
+		fmt.Fprintf(w, "\nas above: %s\n", strings.Join(again, ", "))
 	}
 	fmt.Fprint(w, "```\n")
 }

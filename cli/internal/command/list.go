@@ -28,7 +28,7 @@ $ list -A -o name`,
 			if err != nil {
 				return err
 			}
-			if err := s.cluster("list"); err != nil {
+			if err := s.cluster("list", "use top with --metrics-server"); err != nil {
 				return err
 			}
 			objects, err := s.objects(cmd.Context(), all)

@@ -122,10 +122,13 @@ func (s *session) close() {
 	}
 }
 
-// cluster requires a cluster.
-func (s *session) cluster(what string) error {
+// editFile is how sources are changed without a cluster.
+const editFile = "edit the file of sources (--sources of the adapter) and send it SIGHUP"
+
+// cluster requires a cluster. Its error says what to do without one.
+func (s *session) cluster(what, without string) error {
 	if s.config == nil {
-		return usage("%s needs a cluster: without one, edit the file of sources (--sources of the adapter) and send it SIGHUP", what)
+		return usage("%s needs a cluster: without one, %s", what, without)
 	}
 	return nil
 }

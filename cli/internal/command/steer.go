@@ -30,7 +30,7 @@ $ `+verb+` git-repos`,
 			if err != nil {
 				return err
 			}
-			if err := s.cluster(verb); err != nil {
+			if err := s.cluster(verb, editFile); err != nil {
 				return err
 			}
 			names := args
@@ -72,7 +72,7 @@ $ drain git-repos --timeout 10m`,
 				return err
 			}
 			defer s.close()
-			if err := s.cluster("drain"); err != nil {
+			if err := s.cluster("drain", editFile); err != nil {
 				return err
 			}
 			if patience <= 0 {
@@ -139,7 +139,7 @@ $ token git-repos --lifetime 1h`,
 			if err != nil {
 				return err
 			}
-			if err := s.cluster("token"); err != nil {
+			if err := s.cluster("token", "use a token of the adapter's --token-file"); err != nil {
 				return err
 			}
 			if lifetime < 10*time.Minute {

@@ -37,9 +37,8 @@ $ export git-repos > keys.ndjson`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
 			return p.opened(cmd.Context(), args[0], func(src *source) error { return p.exportKeys(cmd.Context(), src, prefix) })
 		})
-	c.Long = `Write keys as NDJSON, one a line, as the schedule API shows them. The list is not a
-snapshot: a key that is scheduled or done meanwhile may be in it or not. Suspend the source
-first if that matters. Events have data_base64 where a line of JSON would change their data.`
+	c.Long = `Write keys as NDJSON, one a line. The list is not a snapshot: suspend the source first if that
+matters. Events have data_base64 where a line of JSON would change their data.`
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
 	c.ValidArgsFunction = p.completeSources
 	return c
@@ -126,20 +125,15 @@ $ import git-repos -f keys.ndjson --resume`,
 				return i.run(cmd.Context(), file, resume)
 			})
 		})
-	c.Long = `Schedule the keys of an export. With the policy keep, which is the default, a key that
-waits already stays as it is, so that an import may be repeated.
-
-Kept are the time, the event, the uid, the reason, maxInterval and expiresAt. Lost are the
-attempt counter, revisions, and the id, source and time of events that came in as CloudEvents.
-
-A key that was due in the past would be delivered at once. --spread spreads these keys over
-a duration. An import that stops leaves FILE.resume, from which --resume goes on.`
+	c.Long = `Schedule the keys of an export. A key that waits already stays as it is, unless --policy says
+otherwise, so an import may be repeated. Attempt counters and revisions are lost, and so are the
+id, source and time of events that came in as CloudEvents. An import that stops leaves FILE.resume.`
 	f := c.Flags()
 	f.StringVarP(&file, "filename", "f", "", "file to read, - for the standard input")
 	f.StringVar(&policy, "policy", string(sdk.Keep), "when a key waits already: replace, earliest, latest, keep, fail")
 	choices(c, "policy", policies...)
-	f.StringVar(&spread, "spread", "", "time over which keys that are due in the past are spread")
-	f.BoolVar(&resume, "resume", false, "go on where an import of FILE stopped")
+	f.StringVar(&spread, "spread", "", "time over which keys are spread that are due in the past, and else delivered at once")
+	f.BoolVar(&resume, "resume", false, "continue where an import of FILE stopped")
 	f.BoolVar(&dryRun, "dry-run", false, "read the file, and change nothing")
 	c.ValidArgsFunction = p.completeSources
 	return c

@@ -47,11 +47,8 @@ $ ui -A --server http://127.0.0.1:8080 --metrics-server http://127.0.0.1:9090`,
 			return p.servePage(cmd.Context(), port, &remote{session: s, names: args, all: all})
 		})
 	c.Long = `Serve the web page on a loopback address of this machine until interrupted: sources,
-keys and why they do not run, dead letters, live events.
-
-The printed address opens the page once, in one browser. No browser is opened: other users
-of the machine see the arguments of programs, and the address has a secret. Calls go
-through the port-forward of this process, with your rights; tokens never reach the browser.`
+keys and why they do not run, dead letters, live events. The printed address opens the page
+once, in one browser. No browser is opened: other users of the machine would see the address.`
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().Uint16Var(&port, "port", 0, "port of this machine (default: a free one)")
 	c.ValidArgsFunction = p.completeSources

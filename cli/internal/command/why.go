@@ -45,9 +45,8 @@ $ why git-repos GitRepo/team-a/site`,
 			}
 			return p.answer(o, why.Explain(f))
 		})
-	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
-and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem,
-3 when there is no such source.`
+	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered, and then the
+evidence. The exit code is 8 if there is a problem.`
 	c.ValidArgsFunction = p.completeKeys
 	timeoutFlag(c, &timeout)
 	o = outputFlags(c, "json", "yaml")

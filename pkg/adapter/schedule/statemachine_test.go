@@ -11,19 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/state-machine.md anew")
+var update = flag.Bool("update", false, "write docs/state-machine.md")
 
 const intro = `# The states of a key
 
-Written by a test from the table in pkg/adapter/schedule/transitions.go; do not edit.
-` + "`go test ./pkg/adapter/schedule -update`" + ` writes it anew, and a random walk in the same
-package shows that every step below happens and that no other does.
+Written by ` + "`go test ./pkg/adapter/schedule -update`" + ` from pkg/adapter/schedule/transitions.go. A random walk shows that
+every step below happens, and no other.
 
-Callers see three states: ` + "`waiting`, `due` and `inFlight`" + `. A key that is absent or leaving
-is a 404, and one that is behind is ` + "`waiting` or `due` with `\"inFlight\": true`" + `. A step to
-waiting with a time that has come already goes on to due at once. An answer to
-a delivery is one of: succeed (2xx), fail (another attempt, or none because
-something newer took its place), give up (rejected, or retries used up), expire.
+Callers see ` + "`waiting`, `due` and `inFlight`" + `. A key that is absent or leaving is a 404; one that is behind is
+` + "`waiting` or `due` with `\"inFlight\": true`" + `. A step to waiting whose time has come continues to due. An answer to a
+delivery is one of: succeed (2xx), fail (another attempt, or none because something newer replaced it), give up
+(rejected, or retries used up), expire.
 
 `
 
@@ -45,7 +43,7 @@ func TestTransitions_AreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/state-machine.md is not what the table says; write it anew with -update:\n%s", diff)
+		t.Errorf("docs/state-machine.md is not what the table says: run the test with -update:\n%s", diff)
 	}
 }
 
@@ -58,9 +56,18 @@ func drawing() string {
 		}
 		return string(s)
 	}
+	drawn := map[string]int{} // by arrow; an arrow has all its events
+	var arrows []string
 	for _, tr := range Transitions {
-		fmt.Fprintf(&b, "    %s --> %s: %s\n", node(tr.From, "[*]"), node(tr.To, "[*]"), tr.On)
+		arrow := fmt.Sprintf("    %s --> %s: ", node(tr.From, "[*]"), node(tr.To, "[*]"))
+		if i, again := drawn[arrow]; again {
+			arrows[i] += ", " + string(tr.On)
+			continue
+		}
+		drawn[arrow] = len(arrows)
+		arrows = append(arrows, arrow+string(tr.On))
 	}
+	b.WriteString(strings.Join(arrows, "\n") + "\n")
 	b.WriteString("```\n\n| from | on | to | |\n|---|---|---|---|\n")
 	for _, tr := range Transitions {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", tr.From, tr.On, tr.To, tr.Note)
