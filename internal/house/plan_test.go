@@ -221,7 +221,6 @@ var vague = []string{"util", "utils", "common", "helper", "helpers", "type", "ty
 var sleepers = map[string]string{
 	"bench/driver/main_test.go":                 "a measurement lasts",
 	"test/cluster/idle_test.go":                 "a measurement lasts",
-	"test/replicated/cost_test.go":              "a measurement lasts, and callers have a rate",
 	"pkg/adapter/calledoff_test.go":             "a change meets an attempt at any moment of its way",
 	"sdk/controller/adapter_test.go":            "a process is killed at any moment of an answer's way",
 	"test/cluster/watch_restart_test.go":        "a process is killed at any moment of its watches",
