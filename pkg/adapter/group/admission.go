@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // admission is what a member says to another one whose disk is empty.
@@ -44,6 +44,34 @@ type admission struct {
 	Marks map[string]uint64 `json:"marks,omitempty"`
 }
 
+// joining brings this member into the group: as a new one, with the log that it has, or in the place of one that has
+// lost its disk. It answers the others that ask the same.
+type joining struct {
+	cfg    *Config
+	dir    logDir
+	view   *view
+	peers  *peers
+	copies *copies
+	stage  *stage
+	began  uint64 // the last entry that the view had at the start; Join alone writes it, before it opens the log
+
+	// What this member answers to the others. The goroutine of Join writes it, and the port reads it meanwhile.
+	identity atomic.Pointer[string] // the id of the group, once it is known
+	proposes atomic.Pointer[string] // the id that a member without a log proposes
+	asking   atomic.Bool            // its attempt waits for the others' answers
+	ownVote  atomic.Bool            // its log had promised a vote for itself alone, at the start
+
+	// What others have said at the port, which the goroutine of Join reads.
+	emptyPeers   sync.Map    // names of members whose disk was empty when they last asked or answered
+	majorityLost atomic.Bool // another member without a log has said so
+
+	replacing sync.Mutex // held while another member is put in its own place: one at a time
+}
+
+func newJoining(cfg *Config, v *view, p *peers, c *copies, s *stage) *joining {
+	return &joining{cfg: cfg, dir: logDir{cfg.DataDir, cfg.Member}, view: v, peers: p, copies: c, stage: s}
+}
+
 // admissionPath is below the port for other members. No source has such an address.
 const admissionPath = "/-/admission"
 
@@ -52,29 +80,29 @@ var errLostMajority = errors.New("group: more than one member has lost its disk:
 	"or restore a back-up, or a copy of the directory that is left, into three empty directories: see docs/high-availability.md, A lost disk")
 
 // answerAdmission returns what this member has read. Before that it answers 503.
-func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
-	if name := r.URL.Query().Get("empty"); m.cfg.peers[name] != "" {
-		m.emptyPeers.Store(name, true)
+func (j *joining) answerAdmission(w http.ResponseWriter, r *http.Request) {
+	if name := r.URL.Query().Get("empty"); j.cfg.peers[name] != "" {
+		j.emptyPeers.Store(name, true)
 		if r.URL.Query().Has("lost") {
-			m.majorityLost.Store(true)
+			j.majorityLost.Store(true)
 		}
 	}
-	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
-	a.Store, a.Before, a.Begun, _ = m.view.History() // of a new view there is none
-	if id := m.identity.Load(); id != nil {
+	a := admission{Applied: j.view.Applied(), Sealed: j.view.Sealed(), Joined: j.stage.joined.Load()}
+	a.Store, a.Before, a.Begun, _ = j.view.History() // of a new view there is none
+	if id := j.identity.Load(); id != nil {
 		a.Group = *id
 	}
-	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
-		a.Attempt, a.Proposes, a.Asking = *attempt, *m.proposes.Load(), m.asking.Load()
+	if attempt := j.stage.attempt.Load(); attempt != nil && !a.Joined {
+		a.Attempt, a.Proposes, a.Asking = *attempt, *j.proposes.Load(), j.asking.Load()
 	} else {
-		a.OwnVote = m.ownVote.Load() && !a.Joined
-		entries := m.entries.Load()
-		if entries == nil {
+		a.OwnVote = j.ownVote.Load() && !a.Joined
+		e := j.stage.engine.Load()
+		if e == nil {
 			unavailable(w, "this member has not opened its log yet")
 			return
 		}
 		var err error
-		if a.Marks, err = (*entries).Marks(r.Context()); err != nil {
+		if a.Marks, err = e.entries.Marks(r.Context()); err != nil {
 			unavailable(w, "the marks cannot be read")
 			return
 		}
@@ -83,93 +111,76 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(a) // a member that went away
 }
 
-// The files in the directory of the log. While joining is there, the log is of a learner that
-// has promised nothing to the others, or of a disk that went back: the log begins anew after a crash.
-func (m *Member) logFile(name string) string {
-	return filepath.Join(m.cfg.DataDir, store.LogDir, name)
-}
-
-func (m *Member) has(name string) (bool, error) {
-	_, err := os.Stat(m.logFile(name))
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("group: data directory: %w", err)
-	}
-	return true, nil
-}
-
 // admit returns when this member may take part. A member with a log may at once, unless the
 // log has promised nothing, as after a first start that was cut off, or contradicts what the others
 // know: a log of another group is refused, and a log that went back is removed. A member without one asks both others:
 // it is a new one if they are empty too, or one is empty and the other has voted for itself alone.
 // If they take part, or have a record of it, it may have lost its disk and with it what it promised
 // to them: it joins as another member in its own place.
-func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
-	has, err := m.has("member")
-	joining, e := m.has("joining")
-	_, foreign := m.readIdentity()
+func (j *joining) admit(ctx context.Context) (replaces bool, err error) {
+	has, err := j.dir.has("member")
+	joining, e := j.dir.has("joining")
+	_, foreign := j.dir.readIdentity()
 	if err = errors.Join(err, e, foreign); err != nil {
 		return false, err
 	}
-	m.began = m.view.Applied()
+	j.began = j.view.Applied()
 	if has && !joining {
-		promise, damage := m.cfg.PromiseOf(m.cfg.DataDir)
+		promise, damage := j.cfg.PromiseOf(j.cfg.DataDir)
 		if damage != nil && !errors.Is(damage, replica.ErrDamaged) {
 			return false, damage
 		}
 		if promise != replica.Nothing {
-			if goesOn, err := m.goOn(ctx, damage); err != nil || goesOn {
-				m.ownVote.Store(promise == replica.OwnVote)
+			if goesOn, err := j.goOn(ctx, damage); err != nil || goesOn {
+				j.ownVote.Store(promise == replica.OwnVote)
 				return false, err
 			}
 			joining = true
 		}
 	}
-	if err := os.RemoveAll(m.logFile("member")); err != nil {
+	if err := os.RemoveAll(j.dir.file("member")); err != nil {
 		return false, fmt.Errorf("group: data directory: %w", err)
 	}
-	proposes, err := m.propose()
+	proposes, err := j.dir.propose()
 	if err != nil {
 		return false, err
 	}
-	m.proposes.Store(&proposes)
+	j.proposes.Store(&proposes)
 	attempt := rand.Text()
-	m.asking.Store(true)
-	m.attempt.Store(&attempt)
-	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
+	j.asking.Store(true)
+	j.stage.attempt.Store(&attempt)
+	j.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	var before map[string]admission
 	for again := time.Now().Add(waitLogEvery); ; {
-		answers, gone, silent := m.askOthers(ctx)
-		verdict, waitsFor, err := m.judge(answers, before, gone, joining)
+		answers, gone, silent := j.askOthers(ctx)
+		verdict, waitsFor, err := j.judge(answers, before, gone, joining)
 		before = answers
-		if m.majorityLost.Load() {
+		if j.majorityLost.Load() {
 			return false, errLostMajority
 		}
 		if err != nil {
 			if errors.Is(err, errLostMajority) {
-				m.tellLost(ctx)
+				j.tellLost(ctx)
 			}
 			return false, err
 		}
 		switch verdict {
 		case admitted:
-			if err := m.takeIdentity(answers); err != nil {
+			if err := j.takeIdentity(answers); err != nil {
 				return false, err
 			}
 			// The others may still be asking: they get the answer that this member was empty until it
 			// has joined.
-			m.asking.Store(false)
+			j.asking.Store(false)
 			return false, nil
 		case replaceable:
-			if err = m.replaced(ctx, attempt); err == nil {
-				m.attempt.Store(nil)
-				return true, errors.Join(m.takeIdentity(answers), m.setJoining())
+			if err = j.replaced(ctx, attempt); err == nil {
+				j.stage.attempt.Store(nil)
+				return true, errors.Join(j.takeIdentity(answers), j.dir.setJoining())
 			}
-			m.cfg.Log.Info("this member cannot join in its own place yet; trying again", "error", err)
+			j.cfg.Log.Info("this member cannot join in its own place yet; trying again", "error", err)
 		case behind:
-			err := m.copyFirst(ctx, answers)
+			err := j.copyFirst(ctx, answers)
 			if err == nil {
 				continue
 			}
@@ -177,7 +188,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case waiting:
 		}
 		if time.Now().After(again) {
-			m.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor, "noAnswer", silent)
+			j.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor, "noAnswer", silent)
 			again = time.Now().Add(waitLogEvery)
 		}
 		select {
@@ -191,58 +202,58 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 // goOn reports that this member goes on with its log. A log that went back, or is damaged, is removed, and this member
 // joins anew. That is marked first, because the removal may be cut off. A damaged log is kept until both others take
 // part: its entries may be needed.
-func (m *Member) goOn(ctx context.Context, damage error) (bool, error) {
-	id, err := m.readIdentity()
+func (j *joining) goOn(ctx context.Context, damage error) (bool, error) {
+	id, err := j.dir.readIdentity()
 	if err != nil {
 		return false, err
 	}
 	if id == "" {
-		return false, fmt.Errorf("group: the log in %s has no file identity: empty the directory of member %s, and it joins the others", m.cfg.DataDir, m.cfg.Member)
+		return false, fmt.Errorf("group: the log in %s has no file identity: empty the directory of member %s, and it joins the others", j.cfg.DataDir, j.cfg.Member)
 	}
-	m.identity.Store(&id)
-	answers := m.askAll(ctx, contradictionTime)
-	err = m.contradicts(answers, m.began)
+	j.identity.Store(&id)
+	answers := j.askAll(ctx, contradictionTime)
+	err = j.contradicts(answers, j.began)
 	if err == nil && damage != nil {
-		if err = damage; !m.takePart(answers) {
+		if err = damage; !j.takePart(answers) {
 			return false, fmt.Errorf("group: the log in %s is damaged: while both other members run, member %s joins them anew at its next start; "+
-				"or empty the directory of member %s, and it joins the others: %w", m.cfg.DataDir, m.cfg.Member, m.cfg.Member, damage)
+				"or empty the directory of member %s, and it joins the others: %w", j.cfg.DataDir, j.cfg.Member, j.cfg.Member, damage)
 		}
 	} else if !errors.Is(err, replica.ErrSetBack) {
 		return err == nil, err
 	}
-	m.cfg.Log.Warn("this member's log is removed, and it joins anew in its own place", "why", err)
-	m.identity.Store(nil)
-	return false, m.setJoining()
+	j.cfg.Log.Warn("this member's log is removed, and it joins anew in its own place", "why", err)
+	j.identity.Store(nil)
+	return false, j.dir.setJoining()
 }
 
 // takePart reports that both others take part in this member's group.
-func (m *Member) takePart(answers map[string]admission) bool {
+func (j *joining) takePart(answers map[string]admission) bool {
 	n := 0
 	for _, a := range answers {
-		if a.Joined && a.Group == *m.identity.Load() {
+		if a.Joined && a.Group == *j.identity.Load() {
 			n++
 		}
 	}
-	return n == len(m.cfg.others())
+	return n == len(j.cfg.others())
 }
 
 // askOthers returns the others' answers to a member without a log, and why others are silent. A silent member counts
 // as gone if its disk was empty when it last asked or answered, before this call.
-func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, gone map[string]bool, silent []string) {
+func (j *joining) askOthers(ctx context.Context) (answers map[string]admission, gone map[string]bool, silent []string) {
 	answers, gone = map[string]admission{}, map[string]bool{}
-	for _, name := range m.cfg.others() {
-		_, wasEmpty := m.emptyPeers.Load(name) // before the call: one that asks meanwhile has only just begun
-		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}
+	for _, name := range j.cfg.others() {
+		_, wasEmpty := j.emptyPeers.Load(name) // before the call: one that asks meanwhile has only just begun
+		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {j.cfg.Member}}, timeout: askTime}
 		var a admission
-		if err := m.call(ctx, c, &a); err != nil {
+		if err := j.peers.call(ctx, c, &a); err != nil {
 			silent = append(silent, err.Error())
 			gone[name] = wasEmpty
 			continue
 		}
 		if answers[name] = a; a.Attempt != "" {
-			m.emptyPeers.Store(name, true)
+			j.emptyPeers.Store(name, true)
 		} else {
-			m.emptyPeers.Delete(name)
+			j.emptyPeers.Delete(name)
 		}
 	}
 	return answers, gone, silent
@@ -250,11 +261,11 @@ func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, g
 
 // tellLost tells the others why this member ends. Another member without a log may not find it out: no member has a
 // record of one that lost its disk before it had taken part, and it would wait for this member without an end.
-func (m *Member) tellLost(ctx context.Context) {
-	for _, name := range m.cfg.others() {
-		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}, "lost": {""}}, timeout: askTime}
-		if err := m.call(ctx, c, nil); err != nil {
-			m.cfg.Log.Info("another member was not told that a majority has lost its disks", "member", name, "error", err)
+func (j *joining) tellLost(ctx context.Context) {
+	for _, name := range j.cfg.others() {
+		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {j.cfg.Member}, "lost": {""}}, timeout: askTime}
+		if err := j.peers.call(ctx, c, nil); err != nil {
+			j.cfg.Log.Info("another member was not told that a majority has lost its disks", "member", name, "error", err)
 		}
 	}
 }
@@ -280,17 +291,17 @@ const (
 //
 // A member that has voted for itself alone has no majority without a member that asks. Once both others have a log,
 // they have a majority, and this member waits until they take part.
-func (m *Member) judge(answers, before map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
+func (j *joining) judge(answers, before map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
 	var known, copies, joined, tookPart, asking, ownVote bool
 	var empty, waits []string
-	applied := m.view.Applied()
-	own, _, _, _ := m.view.History()
+	applied := j.view.Applied()
+	own, _, _, _ := j.view.History()
 	if err := differ(answers); err != nil {
 		return waiting, "", err
 	}
-	for _, name := range m.cfg.others() {
+	for _, name := range j.cfg.others() {
 		a, answered := answers[name]
-		_, is := a.Marks[m.cfg.Member]
+		_, is := a.Marks[j.cfg.Member]
 		known = known || is
 		joined, tookPart = joined || a.Joined, tookPart || a.Joined && before[name].Joined
 		asking = asking || a.Asking
@@ -362,56 +373,39 @@ func lostMajority(answers map[string]admission, applied uint64) error {
 
 // copyFirst takes a copy of the view of a member that has one. An empty view must not own the
 // group that begins with more, which the log alone does not show at first.
-func (m *Member) copyFirst(ctx context.Context, answers map[string]admission) error {
-	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return answers[name].Applied == 0 })
-	name, _, err := m.copyAny(ctx, from, false, func() {})
+func (j *joining) copyFirst(ctx context.Context, answers map[string]admission) error {
+	from := slices.DeleteFunc(j.cfg.others(), func(name string) bool { return answers[name].Applied == 0 })
+	name, _, err := j.copies.any(ctx, from, false, func() {})
 	if err == nil {
-		m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
+		j.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", j.view.Applied())
 	}
 	return err
 }
 
-// setJoining writes the mark that the log is of a learner, before there is one.
-func (m *Member) setJoining() error {
-	dir := filepath.Dir(m.logFile("joining"))
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = os.WriteFile(m.logFile("joining"), nil, 0o600)
-	}
-	return errors.Join(err, syncDir(dir), syncDir(m.cfg.DataDir))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // settle makes a learner a member, and returns once it is one.
-func (m *Member) settle(ctx context.Context) error {
-	joining, err := m.has("joining")
+func (j *joining) settle(ctx context.Context) error {
+	joining, err := j.dir.has("joining")
 	if err != nil || !joining {
 		return err
 	}
-	for err := m.log.Promote(ctx); err != nil; err = m.log.Promote(ctx) {
-		m.cfg.Log.Info("this member does not count yet; trying again", "error", err)
+	log := j.stage.engine.Load().log
+	for err := log.Promote(ctx); err != nil; err = log.Promote(ctx) {
+		j.cfg.Log.Info("this member does not count yet; trying again", "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-	m.cfg.Log.Info("this member has joined in its own place")
-	return errors.Join(os.Remove(m.logFile("joining")), syncDir(filepath.Dir(m.logFile("joining"))))
+	j.cfg.Log.Info("this member has joined in its own place")
+	return j.dir.unsetJoining()
 }
 
 // replaced asks the others, one after the other, to put this member in its own place.
-func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
-	for _, name := range m.cfg.others() {
-		query := url.Values{"member": {m.cfg.Member}, "attempt": {attempt}}
-		if err = m.call(ctx, memberCall{method: http.MethodPost, member: name, path: admissionPath, query: query, timeout: 2 * replaceTime}, nil); err == nil {
+func (j *joining) replaced(ctx context.Context, attempt string) (err error) {
+	for _, name := range j.cfg.others() {
+		query := url.Values{"member": {j.cfg.Member}, "attempt": {attempt}}
+		if err = j.peers.call(ctx, memberCall{method: http.MethodPost, member: name, path: admissionPath, query: query, timeout: 2 * replaceTime}, nil); err == nil {
 			return nil
 		}
 	}
@@ -424,35 +418,35 @@ const replaceTime = 15 * time.Second
 // replace puts another member, whose disk is empty, in its own place: the log drops what
 // that member promised. It is done only for a process that says itself, at the address of
 // that member, that it has lost its disk, and while all others take part.
-func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
+func (j *joining) replace(w http.ResponseWriter, r *http.Request) {
 	member, attempt := r.URL.Query().Get("member"), r.URL.Query().Get("attempt")
-	if _, is := m.cfg.peers[member]; !is || member == m.cfg.Member || attempt == "" {
+	if _, is := j.cfg.peers[member]; !is || member == j.cfg.Member || attempt == "" {
 		http.Error(w, "member is not another member, or attempt is missing", http.StatusBadRequest)
 		return
 	}
-	if !m.replacing.TryLock() {
+	if !j.replacing.TryLock() {
 		unavailable(w, "a replacement is under way")
 		return
 	}
-	defer m.replacing.Unlock()
+	defer j.replacing.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), replaceTime)
 	defer cancel()
-	if err := m.replaceOther(ctx, member, attempt); err != nil {
-		m.cfg.Log.Warn("a member without a log cannot join in its own place now", "member", member, "error", err)
+	if err := j.replaceOther(ctx, member, attempt); err != nil {
+		j.cfg.Log.Warn("a member without a log cannot join in its own place now", "member", member, "error", err)
 		unavailable(w, err.Error())
 		return
 	}
-	m.cfg.Log.Info("a member without a log joins in its own place", "member", member)
+	j.cfg.Log.Info("a member without a log joins in its own place", "member", member)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (m *Member) replaceOther(ctx context.Context, member, attempt string) error {
-	entries := m.entries.Load()
-	if entries == nil || !m.joined.Load() {
+func (j *joining) replaceOther(ctx context.Context, member, attempt string) error {
+	e := j.stage.engine.Load()
+	if e == nil || !j.stage.joined.Load() {
 		return errors.New("group: this member has not joined yet")
 	}
-	for _, name := range m.cfg.others() {
-		a, err := m.ask(ctx, name)
+	for _, name := range j.cfg.others() {
+		a, err := j.ask(ctx, name)
 		switch {
 		case err != nil:
 			return fmt.Errorf("member %s: %w", name, err)
@@ -463,47 +457,15 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 		}
 	}
 	// Its disk is empty, so its old position must not allow the log to be trimmed.
-	if err := (*entries).Mark(ctx, member, 0); err != nil {
+	if err := e.entries.Mark(ctx, member, 0); err != nil {
 		return err
 	}
-	return m.log.Replace(ctx, member)
+	return e.log.Replace(ctx, member)
 }
 
 // askTime is how long an answer may take.
 const askTime = 2 * time.Second
 
-func (m *Member) ask(ctx context.Context, name string) (answer admission, err error) {
-	return answer, m.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, timeout: askTime}, &answer)
-}
-
-// memberCall is a call of another member.
-type memberCall struct {
-	method, member, path string
-	query                url.Values
-	timeout              time.Duration
-}
-
-// call makes a call, and reads the answer into out, unless that is nil.
-func (m *Member) call(ctx context.Context, c memberCall, out *admission) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	request, err := m.memberRequest(ctx, c.method, m.cfg.url(c.member, c.path)+"?"+c.query.Encode())
-	if err != nil {
-		return err
-	}
-	answer, err := m.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	body := http.MaxBytesReader(nil, answer.Body, 64<<10)
-	if answer.StatusCode >= 300 {
-		var problem struct{ Detail string }
-		_ = json.NewDecoder(body).Decode(&problem)
-		return fmt.Errorf("group: member %s answered %d: %s", c.member, answer.StatusCode, problem.Detail)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.NewDecoder(body).Decode(out)
+func (j *joining) ask(ctx context.Context, name string) (answer admission, err error) {
+	return answer, j.peers.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, timeout: askTime}, &answer)
 }

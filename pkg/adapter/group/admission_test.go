@@ -72,7 +72,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		if !test.answers["admitted"].Joined {
 			before["admitted"] = joined
 		}
-		if got, wait, err := m.judge(test.answers, before, nil, false); got != test.want || wait != test.wait || err != nil {
+		if got, wait, err := m.joining.judge(test.answers, before, nil, false); got != test.want || wait != test.wait || err != nil {
 			t.Errorf("%v: %v, %q, %v", test.answers, got, wait, err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 	empty := says(admission{Attempt: "1"})
 	begins := func(w http.ResponseWriter, r *http.Request) { // b does not answer yet, and asks
 		call := httptest.NewRequestWithContext(r.Context(), http.MethodGet, admissionPath+"?empty=b", http.NoBody)
-		m.answerAdmission(httptest.NewRecorder(), call)
+		m.joining.answerAdmission(httptest.NewRecorder(), call)
 		hangUp(w, r)
 	}
 	for name, rounds := range map[string][]round{
@@ -124,11 +124,11 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 		if m, err = Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: settings}); err != nil {
 			t.Fatal(err)
 		}
-		m.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		m.peers.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		for i, round := range rounds {
 			b.Store(&round.b)
-			answers, gone, silent := m.askOthers(t.Context())
-			_, _, err := m.judge(answers, nil, gone, false)
+			answers, gone, silent := m.joining.askOthers(t.Context())
+			_, _, err := m.joining.judge(answers, nil, gone, false)
 			if errors.Is(err, errLostMajority) != round.ends || err != nil && !round.ends {
 				t.Errorf("%s, round %d: %v; no answer: %v", name, i, err, silent)
 			}
@@ -164,10 +164,10 @@ func TestAdmission_GroupThatHasBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	m.client = &http.Client{Transport: &http.Transport{}}
+	m.peers.client = &http.Client{Transport: &http.Transport{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if inPlace, err := m.admit(ctx); !inPlace || err != nil || !replaced.Load() {
+	if inPlace, err := m.joining.admit(ctx); !inPlace || err != nil || !replaced.Load() {
 		t.Errorf("in its own place: %v, %v; the others were asked: %v", inPlace, err, replaced.Load())
 	}
 }
@@ -201,7 +201,7 @@ func bothEnd(t *testing.T, third admission) {
 		_ = json.NewEncoder(w).Encode(third)
 	})
 	for _, name := range []string{"b", "c"} {
-		settings.peers[name] = peer(t, func(w http.ResponseWriter, r *http.Request) { members[name].answerAdmission(w, r) })
+		settings.peers[name] = peer(t, func(w http.ResponseWriter, r *http.Request) { members[name].joining.answerAdmission(w, r) })
 	}
 	for _, name := range []string{"b", "c"} {
 		settings.Member = name
@@ -210,7 +210,7 @@ func bothEnd(t *testing.T, third admission) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = m.Close() })
-		m.client = &http.Client{Transport: &http.Transport{}}
+		m.peers.client = &http.Client{Transport: &http.Transport{}}
 		members[name] = m
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -218,7 +218,7 @@ func bothEnd(t *testing.T, third admission) {
 	var both sync.WaitGroup
 	for name, m := range members {
 		both.Go(func() {
-			if _, err := m.admit(ctx); !errors.Is(err, errLostMajority) {
+			if _, err := m.joining.admit(ctx); !errors.Is(err, errLostMajority) {
 				t.Errorf("%s: %v, want that a majority is lost", name, err)
 			}
 		})
@@ -250,7 +250,7 @@ func TestAdmission_DataOfTheEarlierGroup(t *testing.T) {
 		"the group began with other data": {admission{Store: "y", Applied: at + 9, Before: "z", Begun: at}, true},
 	} {
 		test.other.Joined, test.other.Group = true, "g"
-		_, _, err := m.judge(map[string]admission{"a": test.other, "b": test.other}, nil, nil, false)
+		_, _, err := m.joining.judge(map[string]admission{"a": test.other, "b": test.other}, nil, nil, false)
 		if (err != nil) != test.refused {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -274,11 +274,11 @@ func TestAdmission_RestoredBesideAnOldLog(t *testing.T) {
 	t.Parallel()
 	m := newThird(t, nil, nil)
 	answers := map[string]admission{"a": {Attempt: "1"}, "b": {Group: "old", Marks: map[string]uint64{"c": 3}}}
-	_, _, err := m.judge(answers, nil, nil, false)
+	_, _, err := m.joining.judge(answers, nil, nil, false)
 	if !errors.Is(err, errLostMajority) || strings.Contains(err.Error(), "member b") {
 		t.Error("without data it has lost its disk:", err)
 	}
-	restored := &Member{cfg: m.cfg, view: appliedView(t, vfs.Default, 4)}
+	restored := &joining{cfg: &m.cfg, view: appliedView(t, vfs.Default, 4)}
 	if _, _, err := restored.judge(answers, nil, nil, false); !errors.Is(err, errLostMajority) || !strings.Contains(err.Error(), "empty the directory of member b") {
 		t.Error(err)
 	}

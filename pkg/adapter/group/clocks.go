@@ -22,41 +22,43 @@ const (
 )
 
 // answerClock says what this member's wall clock shows.
-func (m *Member) answerClock(w http.ResponseWriter) {
-	if m.entries.Load() == nil {
+func (h *health) answerClock(w http.ResponseWriter) {
+	e := h.stage.engine.Load()
+	if e == nil {
 		unavailable(w, "this member has not opened its log yet")
 		return
 	}
-	w.Header().Set(diskHeader, diskText(m.view.get().Disk()))
-	if f := m.fit(); f != unfit {
+	w.Header().Set(diskHeader, diskText(h.view.get().Disk()))
+	if f := h.fit(); f != unfit {
 		w.Header().Set(fitHeader, string(f))
 	}
-	_, _ = io.WriteString(w, strconv.FormatInt(m.log.Wall().UnixNano(), 10)) // a member that went away
+	_, _ = io.WriteString(w, strconv.FormatInt(e.log.Wall().UnixNano(), 10)) // a member that went away
 }
 
 // compareClocks measures the other members' wall clocks until ctx ends, and hands the group
 // over when this member should not own it.
-func (m *Member) compareClocks(ctx context.Context) {
+func (h *health) compareClocks(ctx context.Context) {
+	clocks := h.stage.engine.Load().clocks
 	var resigning sync.WaitGroup
 	defer resigning.Wait()
 	for was := false; ; {
-		for _, name := range m.cfg.others() {
-			if o, says, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
-				m.clocks.Record(name, o)
-				m.others.record(name, says)
+		for _, name := range h.cfg.others() {
+			if o, says, err := h.offset(ctx, name); err == nil { // a member that is away says nothing
+				clocks.Record(name, o)
+				h.others.record(name, says)
 			}
 		}
-		if off := m.clocks.ExceedsLimit(); off != was {
+		if off := clocks.ExceedsLimit(); off != was {
 			was = off
 			if off {
-				m.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the group only if no other can", "limit", replica.OffLimit)
+				h.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the group only if no other can", "limit", replica.OffLimit)
 			} else {
-				m.cfg.Log.Info("this machine's clock agrees with the other members' again")
+				h.cfg.Log.Info("this machine's clock agrees with the other members' again")
 			}
 		}
-		resigning.Go(m.resign)
+		resigning.Go(h.resign)
 		wait := clockEvery
-		if !m.clocks.Agrees() {
+		if !clocks.Agrees() {
 			wait = clockSoon
 		}
 		select {
@@ -69,15 +71,15 @@ func (m *Member) compareClocks(ctx context.Context) {
 
 // offset measures the wall clock of another member: it was read at some moment of the call.
 // It also returns what that member says about itself.
-func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, says answer, err error) {
+func (h *health) offset(ctx context.Context, name string) (by replica.Offset, says answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
-	request, err := m.memberRequest(ctx, http.MethodGet, m.cfg.url(name, clockPath))
+	request, err := h.peers.request(ctx, http.MethodGet, h.cfg.url(name, clockPath))
 	if err != nil {
 		return by, says, err
 	}
-	before, began := m.log.Wall().Round(0), time.Now()
-	response, err := m.client.Do(request)
+	before, began := h.stage.engine.Load().log.Wall().Round(0), time.Now()
+	response, err := h.peers.client.Do(request)
 	if err != nil {
 		return by, says, err
 	}

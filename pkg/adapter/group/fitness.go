@@ -108,11 +108,24 @@ func answerOf(h http.Header) answer {
 	return a
 }
 
+// health decides whether this member should own the group: by its clock, its disk and its view, beside what the others
+// say of theirs. others has its own lock; nothing else here changes.
+type health struct {
+	cfg          *Config
+	view         *view
+	peers        *peers
+	stage        *stage
+	owner        *owner
+	others       others
+	resignations *rate.Limiter
+}
+
 // fit is how fit this member is to take the group over. It must be able to claim it now: it
 // receives from the owner, and what its own last tenure began has ended.
-func (m *Member) fit() fitness {
-	switch view := m.view.get(); {
-	case view.Damaged() || !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || !m.clocks.Agrees() || view.LowOnSpace():
+func (h *health) fit() fitness {
+	e := h.stage.engine.Load()
+	switch view := h.view.get(); {
+	case view.Damaged() || !h.stage.joined.Load() || h.stage.leaving.Load() || h.stage.owns.Load() || !e.group.CaughtUp() || e.group.Behind() > successorBehind || !e.clocks.Agrees() || view.LowOnSpace():
 		return unfit
 	case view.HasAmpleSpace():
 		return ample
@@ -122,19 +135,19 @@ func (m *Member) fit() fitness {
 
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
-func (m *Member) unfitToClaim() bool {
-	view := m.view.get()
-	return !m.clocks.Agrees() || view.Damaged() || view.LowOnSpace() && m.others.anyFit(ample)
+func (h *health) unfitToClaim() bool {
+	view := h.view.get()
+	return !h.stage.engine.Load().clocks.Agrees() || view.Damaged() || view.LowOnSpace() && h.others.anyFit(ample)
 }
 
 // mustYield reports that this member's view is damaged, and another member can own the group: what this one answers may
 // lack what was acknowledged. It waits for nothing, also while a copy takes the place of the view.
-func (m *Member) mustYield() bool { return m.view.current.Load().Damaged() && m.others.anyFit(able) }
+func (h *health) mustYield() bool { return h.view.current.Load().Damaged() && h.others.anyFit(able) }
 
 // yield hands the group over at once.
-func (m *Member) yield(lease *replica.Tenure) {
+func (h *health) yield(lease *replica.Tenure) {
 	const why = "its view is damaged: look at its disk"
-	m.cfg.Log.Warn("this member hands the group over to another one", "why", why)
+	h.cfg.Log.Warn("this member hands the group over to another one", "why", why)
 	lease.Release(why)
 }
 
@@ -157,20 +170,20 @@ func newResignations() *rate.Limiter { return rate.NewLimiter(rate.Every(resignE
 
 // resign hands the group over to a member that is fit, if this one owns it and should not. It
 // returns when the tenure has ended.
-func (m *Member) resign() {
-	t := m.current()
+func (h *health) resign() {
+	t := h.owner.current()
 	if t == nil || !t.lease.Valid() {
 		return
 	}
-	if m.mustYield() { // at once: what is delivered now comes twice
-		m.yield(t.lease)
+	if h.mustYield() { // at once: what is delivered now comes twice
+		h.yield(t.lease)
 		return
 	}
-	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.others)
-	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
+	why := whyResign(h.stage.engine.Load().clocks, h.view.get().LowOnSpace(), &h.others)
+	if why == "" || !h.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}
-	m.cfg.Log.Warn("this member hands the group over to another one", "why", why)
+	h.cfg.Log.Warn("this member hands the group over to another one", "why", why)
 	t.finish()
 	t.lease.Release(why)
 }

@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -86,11 +84,10 @@ func TestDisks_AMajorityHasSpace(t *testing.T) {
 // A member says how much space its disk has.
 func TestDisk_ToldToOthers(t *testing.T) {
 	t.Parallel()
-	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
-	b := &Member{log: readyLog{}, view: appliedView(t, smallDisk{vfs.Default, 5 << 30}, 4)}
-	b.entries.Store(&log)
-	a := &Member{log: readyLog{}, client: http.DefaultClient}
-	a.cfg.Settings = Settings{Member: "a", peers: map[string]string{"b": peer(t, func(w http.ResponseWriter, _ *http.Request) { b.answerClock(w) })}}
+	b := &health{view: appliedView(t, smallDisk{vfs.Default, 5 << 30}, 4), stage: &stage{}}
+	b.stage.engine.Store(&engine{log: readyLog{}})
+	cfg := &Config{Settings: Settings{Member: "a", peers: map[string]string{"b": peer(t, func(w http.ResponseWriter, _ *http.Request) { b.answerClock(w) })}}}
+	a := &health{cfg: cfg, peers: &peers{cfg: cfg, client: http.DefaultClient}, stage: b.stage}
 	_, says, err := a.offset(t.Context(), "b")
 	if err != nil || says.disk == nil || *says.disk != (store.Disk{Free: 5 << 30, Reserve: 256 << 20, Scarce: 1 << 30}) {
 		t.Errorf("%+v %v", says.disk, err)

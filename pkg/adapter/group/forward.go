@@ -44,23 +44,6 @@ const (
 	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
 )
 
-// forwarder is the client that forwards calls.
-func forwarder(files *peerTLS) *http.Client {
-	transport := &http.Transport{
-		DialContext:         dialer().DialContext,
-		MaxIdleConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute,
-		ExpectContinueTimeout: continueTime,
-		DisableCompression:    true,
-	}
-	if files != nil {
-		transport.DialTLSContext = files.dial
-	}
-	return &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
 // unavailable answers 503.
 func unavailable(w http.ResponseWriter, detail string) {
 	w.Header().Set("Retry-After", "1")
@@ -71,50 +54,6 @@ func unavailable(w http.ResponseWriter, detail string) {
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	api.WriteProblem(w, http.StatusBadRequest, api.BodyError(err))
-}
-
-// routePeers answers at the port for other members. A forwarded call reaches the API alone, whatever its path is: the
-// API authenticates its caller, and what members ask each other for needs no more than the port.
-func (m *Member) routePeers(api http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, forwarded := r.Header[caller]
-		switch {
-		case forwarded:
-			m.router.answerForwarded(api, w, r)
-		case r.Header.Get(asker) != "":
-			m.answerMember(w, r)
-		default: // as of a browser on this machine, which can set none of the two by itself
-			http.NotFound(w, r)
-		}
-	})
-}
-
-// answerMember answers what another member asks for itself.
-func (m *Member) answerMember(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.URL.Path == admissionPath && r.Method == http.MethodPost:
-		m.replace(w, r)
-	case r.URL.Path == admissionPath:
-		m.answerAdmission(w, r)
-	case r.URL.Path == viewPath:
-		m.sendView(w, r)
-	case r.URL.Path == clockPath:
-		m.answerClock(w)
-	case r.URL.Path == sealPath && r.Method == http.MethodPost:
-		m.answerSeal(w, r)
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-// memberRequest is a call that this member makes for itself at another one.
-func (m *Member) memberRequest(ctx context.Context, method, url string) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set(asker, m.cfg.Member)
-	return r, nil
 }
 
 // outcome is what became of a call where it was tried.
@@ -150,9 +89,9 @@ type router struct {
 	outcomes loglimit.Limit // the lines about calls whose outcome is unknown
 }
 
-// newRouter returns a router whose client and counter are set later.
-func newRouter(cfg *Config, o ownership) *router {
-	return &router{ownership: o, cfg: cfg, slots: budget.New(maxForwarded), outcomes: loglimit.Limit{Lines: 1, Per: time.Second}}
+// newRouter returns a router that counts once counter is set.
+func newRouter(cfg *Config, o ownership, client *http.Client) *router {
+	return &router{ownership: o, cfg: cfg, client: client, slots: budget.New(maxForwarded), outcomes: loglimit.Limit{Lines: 1, Per: time.Second}}
 }
 
 // answerForwarded answers a call that another member forwarded. It is forwarded no further.

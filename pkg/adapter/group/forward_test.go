@@ -144,7 +144,7 @@ func half(t *testing.T, server *httptest.Server, text string) (status int, body 
 // OPTIONS * is about the server: it was 503, since no member owns its source.
 func TestForwarded_NotTheWholeServer(t *testing.T) {
 	t.Parallel()
-	m := &Member{}
+	m := &Member{stage: &stage{}}
 	answer := httptest.NewRecorder()
 	m.Route(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodOptions, "*", http.NoBody))
 	if answer.Code != http.StatusNotFound {
@@ -260,8 +260,7 @@ func newSending(t *testing.T, answer http.HandlerFunc) (r sending, owner string)
 
 func newRouting(t *testing.T, o ownership) sending {
 	t.Helper()
-	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, o)
-	r.client = forwarder(nil)
+	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, o, forwarder(nil))
 	r.counter, _ = noop.Meter{}.Int64Counter("forwarded")
 	t.Cleanup(r.client.CloseIdleConnections)
 	return sending{r}

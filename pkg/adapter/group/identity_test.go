@@ -33,7 +33,7 @@ func newThird(t *testing.T, a, b *admission) *Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	m.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	m.peers.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return m
 }
 
@@ -56,17 +56,17 @@ func TestStart_LogOfAnotherGroup(t *testing.T) {
 		"three groups":                       {&foreignJoined, &third, true},
 	} {
 		m := newThird(t, test.a, test.b)
-		if err := errors.Join(m.writeIdentity("old"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+		if err := errors.Join(m.joining.dir.writeIdentity("old"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := m.admit(t.Context())
+		_, err := m.joining.admit(t.Context())
 		if errors.Is(err, errForeign) != test.refuses || err != nil && !test.refuses {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err != nil && (!strings.Contains(err.Error(), "old") || !strings.Contains(err.Error(), "new") || !strings.Contains(err.Error(), "empty the directory of member c")) {
 			t.Errorf("%s: it does not name both ids and the cure: %v", name, err)
 		}
-		if has, err := m.has("member"); !has || err != nil {
+		if has, err := m.joining.dir.has("member"); !has || err != nil {
 			t.Errorf("%s: its log is gone: %v", name, err)
 		}
 	}
@@ -78,17 +78,17 @@ func TestStart_DiskWentBack(t *testing.T) {
 	t.Parallel()
 	for mark, joinsAnew := range map[uint64]bool{0: false, 1: true} {
 		m := newThird(t, &admission{Group: "g", Joined: true, Marks: map[string]uint64{"c": mark}}, &admission{Group: "g", Joined: true})
-		if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+		if err := errors.Join(m.joining.dir.writeIdentity("g"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		replaces, err := m.admit(t.Context())
+		replaces, err := m.joining.admit(t.Context())
 		if replaces != joinsAnew || err != nil {
 			t.Errorf("its view was at entry %d: it joins anew: %v, %v", mark, replaces, err)
 		}
-		if has, err := m.has("member"); has == joinsAnew || err != nil {
+		if has, err := m.joining.dir.has("member"); has == joinsAnew || err != nil {
 			t.Errorf("its view was at entry %d: it has its log: %v, %v", mark, has, err)
 		}
-		if id, err := m.readIdentity(); id != "g" || err != nil {
+		if id, err := m.joining.dir.readIdentity(); id != "g" || err != nil {
 			t.Errorf("it is of group %q, %v", id, err)
 		}
 	}
@@ -105,11 +105,11 @@ func TestStart_LogIsDamaged(t *testing.T) {
 	}{"both take part": {joined, true}, "one does not take part": {other, false}, "one is away": {nil, false}} {
 		m := newThird(t, joined, test.b)
 		m.cfg.PromiseOf = func(string) (replica.Promise, error) { return replica.More, replica.ErrDamaged }
-		if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+		if err := errors.Join(m.joining.dir.writeIdentity("g"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		replaces, err := m.admit(t.Context())
-		if has, _ := m.has("member"); replaces != test.joinsAnew || has == test.joinsAnew {
+		replaces, err := m.joining.admit(t.Context())
+		if has, _ := m.joining.dir.has("member"); replaces != test.joinsAnew || has == test.joinsAnew {
 			t.Errorf("%s: it joins anew: %v; it has its log: %v: %v", name, replaces, has, err)
 		}
 		if (err == nil) != test.joinsAnew || err != nil && !strings.Contains(err.Error(), "empty the directory of member c") {
@@ -122,21 +122,21 @@ func TestStart_LogIsDamaged(t *testing.T) {
 func TestStart_IdentityIsDamaged(t *testing.T) {
 	t.Parallel()
 	m := newThird(t, nil, nil)
-	if err := errors.Join(m.writeIdentity("group"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+	if err := errors.Join(m.joining.dir.writeIdentity("group"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(m.logFile("identity"))
+	text, err := os.ReadFile(m.joining.dir.file("identity"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text[3] ^= 1
-	if err := os.WriteFile(m.logFile("identity"), text, 0o600); err != nil {
+	if err := os.WriteFile(m.joining.dir.file("identity"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.admit(t.Context()); !errors.Is(err, errIdentity) || !strings.Contains(err.Error(), "empty the directory of member c") {
+	if _, err := m.joining.admit(t.Context()); !errors.Is(err, errIdentity) || !strings.Contains(err.Error(), "empty the directory of member c") {
 		t.Error("it starts:", err)
 	}
-	if has, err := m.has("member"); !has || err != nil {
+	if has, err := m.joining.dir.has("member"); !has || err != nil {
 		t.Error("its log is gone:", err)
 	}
 }
@@ -151,14 +151,13 @@ func TestStart_WentBackFoundOutLate(t *testing.T) {
 			b = a
 		}
 		m, id := newThird(t, a, b), "g"
-		var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+		log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
 		if err := log.Mark(t.Context(), "c", 1); err != nil {
 			t.Fatal(err)
 		}
-		m.identity.Store(&id)
-		m.entries.Store(&log)
-		m.log = readyLog{}
-		if err := m.awaitLog(t.Context()); errors.Is(err, replica.ErrSetBack) != ends || err != nil && !ends {
+		m.joining.identity.Store(&id)
+		m.stage.engine.Store(&engine{log: readyLog{}, entries: log})
+		if err := m.joining.awaitLog(t.Context()); errors.Is(err, replica.ErrSetBack) != ends || err != nil && !ends {
 			t.Errorf("both others take part: %v: %v", both, err)
 		}
 	}
@@ -176,15 +175,15 @@ func TestStart_MembersTakeOneID(t *testing.T) {
 		"one has taken it":       {admission{Proposes: "x"}, admission{Group: "z"}, "z"},
 	} {
 		m := newThird(t, nil, nil)
-		own, err := m.propose()
-		if again, e := m.propose(); own == "" || again != own || err != nil || e != nil {
+		own, err := m.joining.dir.propose()
+		if again, e := m.joining.dir.propose(); own == "" || again != own || err != nil || e != nil {
 			t.Errorf("%s: it proposes %q, and then %q: %v, %v", name, own, again, err, e)
 		}
-		m.proposes.Store(&own)
-		if err := m.takeIdentity(map[string]admission{"a": test.a, "b": test.b}); err != nil || *m.identity.Load() != test.want {
-			t.Errorf("%s: %q, %v", name, *m.identity.Load(), err)
+		m.joining.proposes.Store(&own)
+		if err := m.joining.takeIdentity(map[string]admission{"a": test.a, "b": test.b}); err != nil || *m.joining.identity.Load() != test.want {
+			t.Errorf("%s: %q, %v", name, *m.joining.identity.Load(), err)
 		}
-		if id, err := m.readIdentity(); id != test.want || err != nil {
+		if id, err := m.joining.dir.readIdentity(); id != test.want || err != nil {
 			t.Errorf("%s: on disk it is %q, %v", name, id, err)
 		}
 	}
@@ -197,19 +196,19 @@ func TestStart_MembersTakeOneID(t *testing.T) {
 func TestStart_RemovalIsCutOff(t *testing.T) {
 	t.Parallel()
 	m := newThird(t, &admission{Group: "g", Joined: true, Marks: map[string]uint64{"c": 1}}, &admission{Group: "g", Joined: true})
-	if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+	if err := errors.Join(m.joining.dir.writeIdentity("g"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	goesOn, err := m.goOn(t.Context(), nil)
-	joining, e := m.has("joining")
+	goesOn, err := m.joining.goOn(t.Context(), nil)
+	joining, e := m.joining.dir.has("joining")
 	if goesOn || !joining || err != nil || e != nil {
 		t.Errorf("it goes on: %v; it is marked that it joins anew: %v; %v, %v", goesOn, joining, err, e)
 	}
-	if err := errors.Join(os.RemoveAll(m.logFile("identity")), os.MkdirAll(m.logFile("member"), 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(m.joining.dir.file("identity")), os.MkdirAll(m.joining.dir.file("member"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	replaces, err := m.admit(t.Context())
-	if has, e := m.has("member"); !replaces || has || err != nil || e != nil {
+	replaces, err := m.joining.admit(t.Context())
+	if has, e := m.joining.dir.has("member"); !replaces || has || err != nil || e != nil {
 		t.Errorf("it joins anew: %v; it has its log: %v; %v, %v", replaces, has, err, e)
 	}
 }
@@ -220,20 +219,20 @@ func TestStart_DirectoryOfAnotherMember(t *testing.T) {
 	t.Parallel()
 	for _, joining := range []bool{false, true} {
 		m := newThird(t, nil, nil)
-		m.cfg.Member = "b"
-		if err := errors.Join(m.writeIdentity("g"), os.Mkdir(m.logFile("member"), 0o700)); err != nil {
+		m.joining.dir.member = "b"
+		if err := errors.Join(m.joining.dir.writeIdentity("g"), os.Mkdir(m.joining.dir.file("member"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		if joining {
-			if err := m.setJoining(); err != nil {
+			if err := m.joining.dir.setJoining(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		m.cfg.Member = "c"
-		if _, err := m.admit(t.Context()); err == nil || !strings.Contains(err.Error(), `is the directory of member "b", and this is member c`) {
+		m.joining.dir.member = "c"
+		if _, err := m.joining.admit(t.Context()); err == nil || !strings.Contains(err.Error(), `is the directory of member "b", and this is member c`) {
 			t.Errorf("joining: %v: %v", joining, err)
 		}
-		if has, err := m.has("member"); !has || err != nil {
+		if has, err := m.joining.dir.has("member"); !has || err != nil {
 			t.Errorf("joining: %v: the log is gone: %v", joining, err)
 		}
 	}

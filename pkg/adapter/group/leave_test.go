@@ -31,7 +31,7 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				m := &Member{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+				m := &Member{stage: &stage{}}
 				begun := time.Now().Add(time.Second)
 				var caller sync.WaitGroup
 				caller.Go(func() {
@@ -46,8 +46,8 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 					}
 				})
 				time.Sleep(time.Until(begun))
-				m.leaving.Store(true)
-				m.forwardOn(begun)
+				m.stage.leaving.Store(true)
+				m.callers.awaitQuiet(begun, slog.New(slog.DiscardHandler))
 				if took := time.Since(begun); took != test.ends {
 					t.Errorf("it ended after %s, want %s", took, test.ends)
 				}
@@ -61,10 +61,10 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 func TestLeave_StreamsAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := &Member{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+		var c callers
 		begun := time.Now()
-		defer m.callers.call(httptest.NewRequest(http.MethodGet, "/ns/s/events", http.NoBody))()
-		m.forwardOn(begun)
+		defer c.call(httptest.NewRequest(http.MethodGet, "/ns/s/events", http.NoBody))()
+		c.awaitQuiet(begun, slog.New(slog.DiscardHandler))
 		if took := time.Since(begun); took != forwardLeast {
 			t.Errorf("it ended after %s, want %s", took, forwardLeast)
 		}

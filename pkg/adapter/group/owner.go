@@ -10,7 +10,9 @@ import (
 
 // owner is who owns the group, as the tenure of this member and its log say.
 type owner struct {
-	m *Member
+	member string // this one
+	view   *view
+	stage  *stage
 
 	// mu guards the two below. runTenure writes them, and each call reads them; nothing is done meanwhile.
 	mu      sync.Mutex
@@ -27,15 +29,15 @@ func (o *owner) here() (*tenure, <-chan struct{}) {
 
 // elsewhere implements ownership.
 func (o *owner) elsewhere() (address string, moved <-chan struct{}) {
-	now, _, moved := o.m.group.Owner()
-	if now.Member == o.m.cfg.Member {
+	now, _, moved := o.stage.engine.Load().group.Owner()
+	if now.Member == o.member {
 		return "", moved
 	}
 	return now.Address, moved
 }
 
 // isSealed implements ownership.
-func (o *owner) isSealed() bool { return o.m.view.Sealed() }
+func (o *owner) isSealed() bool { return o.view.Sealed() }
 
 func (o *owner) current() *tenure {
 	t, _ := o.here()

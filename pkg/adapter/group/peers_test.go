@@ -89,7 +89,7 @@ func TestPeers_AnswerMembersAlone(t *testing.T) {
 	t.Cleanup(func() { _ = m.Close() })
 	for _, path := range memberPaths {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			r, err := m.memberRequest(t.Context(), method, "http://a"+path)
+			r, err := m.peers.request(t.Context(), method, "http://a"+path)
 			if err != nil {
 				t.Fatal(err)
 			}

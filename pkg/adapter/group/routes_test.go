@@ -189,8 +189,7 @@ func (f *farMembers) wake() {
 // newAmong returns a router of a member that owns nothing, and the other members.
 func newAmong(random *rand.Rand) (*router, *farMembers) {
 	f := &farMembers{random: random, moved: make(chan struct{}), done: map[string]int{}}
-	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, f)
-	r.client = &http.Client{Transport: f}
+	r := newRouter(&Config{Log: slog.New(slog.DiscardHandler)}, f, &http.Client{Transport: f})
 	r.counter, _ = noop.Meter{}.Int64Counter("forwarded")
 	return r, f
 }

@@ -19,12 +19,12 @@ func (m *Member) Seal(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sealTime)
 	defer cancel()
 	for !m.view.Sealed() {
-		owner, own, _ := m.group.Owner()
+		owner, own, _ := m.stage.engine.Load().group.Owner()
 		switch t := m.current(); {
 		case own && t != nil:
 			err = t.seal()
 		case owner.Member != "" && owner.Member != m.cfg.Member:
-			err = m.call(ctx, memberCall{method: http.MethodPost, member: owner.Member, path: sealPath, timeout: sealTime}, nil)
+			err = m.peers.call(ctx, memberCall{method: http.MethodPost, member: owner.Member, path: sealPath, timeout: sealTime}, nil)
 		}
 		select {
 		case <-ctx.Done():

@@ -34,12 +34,12 @@ func TestStart_SaysWhyItWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, logged := starting(t, Settings{Member: "a", peers: map[string]string{"a": "a.example:1", "b": "b.example:1", "c": "c.example:1"}})
-		m.client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		m.peers.client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			return nil, errors.New("no way to " + r.URL.Hostname())
 		})}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*waitLogEvery)
 		defer cancel()
-		if _, err := m.admit(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := m.joining.admit(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, want := range []string{`waitsFor="b and c"`, "no way to b.example", "no way to c.example"} {

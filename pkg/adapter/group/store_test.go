@@ -41,10 +41,10 @@ func newTrio(t *testing.T) *trio {
 	return g
 }
 
-func memberWith(v *store.View) *Member {
-	m := &Member{view: &view{}}
-	m.view.current.Store(v)
-	return m
+func healthOf(v *store.View) *health {
+	h := &health{view: &view{}}
+	h.view.current.Store(v)
+	return h
 }
 
 func (g *trio) start() {
@@ -58,7 +58,7 @@ func (g *trio) start() {
 		m.group = replica.New(replica.Config{
 			Member: name, Members: []string{"a", "b", "c"}, Log: g.log.Member(), View: view, Silence: 600 * time.Millisecond,
 			Own: func(ctx context.Context, tenure *replica.Tenure) {
-				db, err := view.Own(tenureLog{tenure, memberWith(view)})
+				db, err := view.Own(tenureLog{tenure, healthOf(view)})
 				if err != nil {
 					if ctx.Err() == nil {
 						g.t.Errorf("%s: owning: %v", name, err)

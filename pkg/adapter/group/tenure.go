@@ -33,6 +33,8 @@ type tenure struct {
 	lapsed  atomic.Bool   // since deliveries were last started
 	recheck chan struct{} // holds one; the lease was found to have ended, or to be short
 
+	// mu guards the two below, for a moment: deliver, cut and drain write them, and each call and each key that wakes
+	// reads them.
 	mu       sync.Mutex
 	dispatch *dispatch.Dispatcher // nil while nothing is delivered
 	closed   bool                 // no call begins any more
@@ -41,13 +43,13 @@ type tenure struct {
 
 // runTenure is replica.Config.Own.
 func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
-	m.owns.Store(true)
-	defer m.owns.Store(false)
+	m.stage.owns.Store(true)
+	defer m.stage.owns.Store(false)
 	t := &tenure{m: m, lease: lease, ctx: ctx, recheck: make(chan struct{}, 1), unwatch: func() {}}
 	err := t.open()
-	if m.mustYield() {
+	if m.health.mustYield() {
 		t.close()
-		m.yield(lease)
+		m.health.yield(lease)
 		return
 	}
 	if err != nil {
@@ -62,8 +64,8 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 		return
 	}
 	m.setTenure(t)
-	for _, s := range m.sources() { // they may have changed meanwhile
-		if err := ignoreTenureEnd(m.setInTenure(t, s.UID)); err != nil {
+	for _, s := range m.catalog.sources() { // they may have changed meanwhile
+		if err := ignoreTenureEnd(m.catalog.setIn(t, s.UID)); err != nil {
 			m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 		}
 	}
@@ -78,10 +80,10 @@ func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 }
 
 func (t *tenure) open() (err error) {
-	if t.store, err = t.m.view.get().Own(tenureLog{t.lease, t.m}); err != nil {
+	if t.store, err = t.m.view.get().Own(tenureLog{t.lease, t.m.health}); err != nil {
 		return err
 	}
-	if err := t.store.SetHistory(*t.m.identity.Load()); err != nil {
+	if err := t.store.SetHistory(*t.m.joining.identity.Load()); err != nil {
 		return err
 	}
 	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake, Now: t.lease.Now})
@@ -94,7 +96,7 @@ func (t *tenure) open() (err error) {
 		}
 		t.unwatch = sync.OnceFunc(t.watches.Close)
 	}
-	for _, s := range t.m.sources() { // they are watched once the tenure serves
+	for _, s := range t.m.catalog.sources() { // they are watched once the tenure serves
 		if _, err := t.queue.Set(s); err != nil {
 			return err
 		}
@@ -131,7 +133,7 @@ func (t *tenure) purgeGone() error {
 	for _, s := range t.queue.Sources() {
 		unknown = append(unknown, s.Spec().UID)
 	}
-	for _, s := range t.m.sources() {
+	for _, s := range t.m.catalog.sources() {
 		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })
 	}
 	if len(unknown) == 0 {
@@ -240,7 +242,7 @@ func (t *tenure) quiesce() {
 // while calls go on; then calls wait for the next owner.
 func (t *tenure) finish() {
 	t.quiesce()
-	t.m.log.StepDown()
+	t.m.stage.engine.Load().log.StepDown()
 	t.drain(handover)
 }
 
@@ -287,7 +289,7 @@ func (t *tenure) watch() {
 }
 
 // valid reports that what the store says is true.
-func (t *tenure) valid() bool { return t.lease.Valid() && !t.m.mustYield() }
+func (t *tenure) valid() bool { return t.lease.Valid() && !t.m.health.mustYield() }
 
 // enter lets a call begin. If it returns true the caller must call calls.Done.
 func (t *tenure) enter() bool {

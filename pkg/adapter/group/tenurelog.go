@@ -10,21 +10,21 @@ import (
 // tenureLog is a tenure as the log of a store.
 type tenureLog struct {
 	*replica.Tenure
-	m *Member
+	health *health
 }
 
 // MostDisks implements store.Log.
-func (l tenureLog) MostDisks(is func(store.Disk) bool) bool { return l.m.others.mostDisks(is) }
+func (l tenureLog) MostDisks(is func(store.Disk) bool) bool { return l.health.others.mostDisks(is) }
 
 // Full implements store.Log.
 func (l tenureLog) Full() bool { return !l.HasSpace() }
 
 // Valid implements store.Log.
-func (l tenureLog) Valid() bool { return l.Tenure.Valid() && !l.m.mustYield() }
+func (l tenureLog) Valid() bool { return l.Tenure.Valid() && !l.health.mustYield() }
 
 // Append implements store.Log.
 func (l tenureLog) Append(batch []byte) error {
-	if l.m.mustYield() { // the change may rest on what was not read
+	if l.health.mustYield() { // the change may rest on what was not read
 		return store.ErrNotOwner
 	}
 	switch err := l.Tenure.Append(batch); {

@@ -96,34 +96,6 @@ func (v *view) replace(by func(store.Options) (*store.View, error)) error {
 // errNoView is returned when there is neither the old view nor the new one: the process must end.
 var errNoView = errors.New("group: the view cannot be opened")
 
-// upToDate returns once the view has all that was acknowledged before the call.
-func (m *Member) upToDate() error {
-	entries := m.entries.Load()
-	if entries == nil {
-		return errors.New("group: this member has not opened its log yet")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	// A change goes through a majority. When it returns, this member has all earlier ones.
-	if _, err := m.group.Mark(ctx); err != nil {
-		return fmt.Errorf("group: no majority answers, or the view is not on disk: %w", err)
-	}
-	s, err := (*entries).State(ctx)
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for m.group.Reached() < s.Last {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("group: this member is at entry %d of %d: try again, or another member", m.group.Reached(), s.Last)
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
 // viewPath is where members read each other's view, below the port for members.
 const viewPath = "/-/view"
 
@@ -138,27 +110,38 @@ const (
 	copyStall = 30 * time.Second
 )
 
+// copies are of views: of this member's for others, and of others' in the place of this one's. The counters are all that
+// changes; view has its own lock.
+type copies struct {
+	cfg         *Config
+	view        *view
+	peers       *peers
+	stage       *stage
+	taken, sent atomic.Int64
+}
+
 // sendView sends this member's view to a member whose view is older, one at a time.
-func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
+func (c *copies) sendView(w http.ResponseWriter, r *http.Request) {
 	above, err := strconv.ParseUint(r.URL.Query().Get("above"), 10, 64)
 	if err != nil {
 		http.Error(w, "above is not a number", http.StatusBadRequest)
 		return
 	}
 	// Before it has joined, what it has is where a new group begins.
-	begins := m.attempt.Load() != nil && m.entries.Load() == nil
-	if m.view.current.Load().Damaged() {
+	e := c.stage.engine.Load()
+	begins := c.stage.attempt.Load() != nil && e == nil
+	if c.view.current.Load().Damaged() {
 		unavailable(w, "this member's view is damaged")
 		return
 	}
-	if !begins && (!m.joined.Load() || !m.group.CaughtUp()) || m.view.Applied() <= above {
+	if !begins && (!c.stage.joined.Load() || !e.group.CaughtUp()) || c.view.Applied() <= above {
 		unavailable(w, "this member's view is not newer")
 		return
 	}
-	m.sent.Add(1)
-	_, _, used, _ := m.view.Usage()
+	c.sent.Add(1)
+	_, _, used, _ := c.view.Usage()
 	w.Header().Set(viewBytes, strconv.FormatInt(used, 10))
-	backup.Send(&pacedWriter{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, m.view, m.cfg.Log)
+	backup.Send(&pacedWriter{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, c.view, c.cfg.Log)
 }
 
 // pacedWriter writes at copyRate.
@@ -185,33 +168,33 @@ func (p *pacedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// copyView is replica.Config.Copy. It asks the owner last, which has other work. A view that is wrong is removed once
+// take is replica.Config.Copy. It asks the owner last, which has other work. A view that is wrong is removed once
 // another member sends its own.
-func (m *Member) copyView(ctx context.Context, wrong bool, hold func()) error {
-	owner, _, _ := m.group.Owner()
-	from := m.cfg.others()
+func (c *copies) take(ctx context.Context, wrong bool, hold func()) error {
+	owner, _, _ := c.stage.engine.Load().group.Owner()
+	from := c.cfg.others()
 	if at := slices.Index(from, owner.Member); at >= 0 {
 		from = append(slices.Delete(from, at, at+1), owner.Member)
 	}
-	name, took, err := m.copyAny(ctx, from, wrong, hold)
+	name, took, err := c.any(ctx, from, wrong, hold)
 	if err == nil {
-		m.copied.Add(1)
-		m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", took)
+		c.taken.Add(1)
+		c.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", c.view.Applied(), "took", took)
 	}
 	return err
 }
 
-// copyAny takes a copy of the view of the first member that gives one, and returns its name. Where this member's disk has
+// any takes a copy of the view of the first member that gives one, and returns its name. Where this member's disk has
 // no space it does not ask the next one.
-func (m *Member) copyAny(ctx context.Context, from []string, wrong bool, hold func()) (name string, took time.Duration, failed error) {
+func (c *copies) any(ctx context.Context, from []string, wrong bool, hold func()) (name string, took time.Duration, failed error) {
 	for _, name := range from {
 		begun := time.Now()
-		err := m.copyFrom(ctx, name, wrong, hold)
+		err := c.from(ctx, name, wrong, hold)
 		if err == nil {
 			return name, time.Since(begun), nil
 		}
 		if errors.Is(err, errNoView) {
-			m.cfg.Fatal(err)
+			c.cfg.Fatal(err)
 			return "", 0, err
 		}
 		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
@@ -222,21 +205,21 @@ func (m *Member) copyAny(ctx context.Context, from []string, wrong bool, hold fu
 	return "", 0, failed
 }
 
-func (m *Member) copyFrom(ctx context.Context, name string, wrong bool, hold func()) error {
+func (c *copies) from(ctx context.Context, name string, wrong bool, hold func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stalled := time.AfterFunc(copyStall, cancel)
 	defer stalled.Stop()
-	above := m.view.Applied()
+	above := c.view.Applied()
 	if wrong {
 		above = 0
 	}
-	url := m.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(above, 10)
-	request, err := m.memberRequest(ctx, http.MethodGet, url)
+	url := c.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(above, 10)
+	request, err := c.peers.request(ctx, http.MethodGet, url)
 	if err != nil {
 		return err
 	}
-	answer, err := m.client.Do(request)
+	answer, err := c.peers.client.Do(request)
 	if err != nil {
 		return err
 	}
@@ -244,26 +227,26 @@ func (m *Member) copyFrom(ctx context.Context, name string, wrong bool, hold fun
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("group: the member answered %d", answer.StatusCode)
 	}
-	if err := os.RemoveAll(store.NewDir(m.view.options)); err != nil { // of a process that was killed
+	if err := os.RemoveAll(store.NewDir(c.view.options)); err != nil { // of a process that was killed
 		return err
 	}
 	size, err := strconv.ParseInt(answer.Header.Get(viewBytes), 10, 64)
 	if err != nil {
 		return fmt.Errorf("group: the header %s: %w", viewBytes, err)
 	}
-	if wrong && m.view.Applied() > 0 {
-		if err := m.removeView(ctx); err != nil {
+	if wrong && c.view.Applied() > 0 {
+		if err := c.removeView(ctx); err != nil {
 			return err
 		}
 	}
-	if err := m.makeSpace(ctx, size); err != nil {
+	if err := c.makeSpace(ctx, size); err != nil {
 		return err
 	}
 	hold()
-	if _, err := backup.Receive(ctx, stallReader{answer.Body, stalled}, m.view.options); err != nil {
+	if _, err := backup.Receive(ctx, stallReader{answer.Body, stalled}, c.view.options); err != nil {
 		return err
 	}
-	return m.view.replace(store.ReplaceView)
+	return c.view.replace(store.ReplaceView)
 }
 
 // errNoSpace is the error of a copy that this member's disk has no space for.
@@ -271,21 +254,21 @@ var errNoSpace = errors.New("group: the disk has no space for a copy of the view
 
 // makeSpace makes space for a copy of so many bytes. Where two views have none, this member's own one is removed: it is
 // too old for the log.
-func (m *Member) makeSpace(ctx context.Context, size int64) error {
-	free, reserve, used, known := m.view.Usage()
+func (c *copies) makeSpace(ctx context.Context, size int64) error {
+	free, reserve, used, known := c.view.Usage()
 	switch {
 	case !known || free >= size+reserve:
 		return nil
-	case m.entries.Load() == nil || m.view.Applied() == 0 || free+used < size+reserve:
+	case c.stage.engine.Load() == nil || c.view.Applied() == 0 || free+used < size+reserve:
 		return fmt.Errorf("%w: it takes %d bytes and a reserve of %d; %d are free, and the old view has %d", errNoSpace, size, reserve, free, used)
 	}
-	m.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)
-	return m.removeView(ctx)
+	c.cfg.Log.Info("the old view is removed, since a copy needs its space", "bytes", size, "free", free, "old", used)
+	return c.removeView(ctx)
 }
 
 // removeView empties the view.
-func (m *Member) removeView(ctx context.Context) error {
-	return m.group.Empty(ctx, func() error { return m.view.replace(store.EmptyView) })
+func (c *copies) removeView(ctx context.Context) error {
+	return c.stage.engine.Load().group.Empty(ctx, func() error { return c.view.replace(store.EmptyView) })
 }
 
 // stallReader reads while something comes. Only the wait for the sender counts: to verify a large

@@ -132,27 +132,32 @@ func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 					backup.Send(w, r, newer, slog.New(slog.DiscardHandler))
 				})
 			}
-			var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
-			m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, smallDisk{vfs.Default, test.free}, 4)}
-			m.cfg.Log = slog.New(slog.DiscardHandler)
-			m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": sends("a"), "b": sends("b"), "c": "127.0.0.1:1"}}
-			m.entries.Store(&log)
-			m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
+			c, log := newCopies(appliedView(t, smallDisk{vfs.Default, test.free}, 4), map[string]string{"a": sends("a"), "b": sends("b"), "c": "127.0.0.1:1"})
 			if err := log.Mark(t.Context(), "c", 4); err != nil {
 				t.Fatal(err)
 			}
 			held := false
-			from, _, err := m.copyAny(t.Context(), m.cfg.others(), false, func() { held = true })
+			from, _, err := c.any(t.Context(), c.cfg.others(), false, func() { held = true })
 			if (err == nil) != test.copied || held != test.copied || from != "a" && test.copied || err != nil && !errors.Is(err, errNoSpace) || len(asked) != 1 {
 				t.Errorf("from %q: %v; %d members were asked", from, err, len(asked))
 			}
 			want := map[bool]uint64{true: newer.Applied(), false: 4}[test.copied]
 			marks, err := log.Marks(t.Context())
-			if removed := name == "space for one"; m.view.Applied() != want || (marks["c"] == 0) != removed || err != nil {
-				t.Errorf("it is at %d, want %d; its mark is %d, %v", m.view.Applied(), want, marks["c"], err)
+			if removed := name == "space for one"; c.view.Applied() != want || (marks["c"] == 0) != removed || err != nil {
+				t.Errorf("it is at %d, want %d; its mark is %d, %v", c.view.Applied(), want, marks["c"], err)
 			}
 		})
 	}
+}
+
+// newCopies are the copies of member c, which begins with the view and with an empty log.
+func newCopies(v *view, peersAt map[string]string) (*copies, replica.Log) {
+	cfg := &Config{Log: slog.New(slog.DiscardHandler), Settings: Settings{Member: "c", peers: peersAt}}
+	log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	s := &stage{}
+	s.engine.Store(&engine{entries: log, group: replica.New(replica.Config{Member: "c", Log: log, View: v})})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return &copies{cfg: cfg, view: v, peers: &peers{cfg: cfg, client: client}, stage: s}, log
 }
 
 // tornView is a view with a block of a table that cannot be read. No read has met it yet.
@@ -202,8 +207,10 @@ func tornView(t *testing.T) *view {
 // member takes a copy of its view. Where no other member can own it, it serves the rest, as a single adapter.
 func TestView_DamageIsNotServed(t *testing.T) {
 	t.Parallel()
-	m := &Member{view: tornView(t), clocks: replica.NewClocks("c", 2)}
-	m.joined.Store(true)
+	c, _ := newCopies(tornView(t), nil)
+	m := &health{view: c.view, stage: c.stage}
+	m.stage.engine.Store(&engine{clocks: replica.NewClocks("c", 2)})
+	m.stage.joined.Store(true)
 	// The answer stays recent however long the test takes: it failed where 3 s had gone by.
 	m.others.answers = map[string]answer{"a": {fitness: able, at: time.Now().Add(time.Hour)}}
 	if m.mustYield() {
@@ -227,7 +234,7 @@ func TestView_DamageIsNotServed(t *testing.T) {
 		t.Error("a change that rests on what it read:", err)
 	}
 	w := httptest.NewRecorder()
-	if m.sendView(w, httptest.NewRequest(http.MethodGet, viewPath+"?above=0", http.NoBody)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "damaged") {
+	if c.sendView(w, httptest.NewRequest(http.MethodGet, viewPath+"?above=0", http.NoBody)); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "damaged") {
 		t.Error("it sends its view:", w.Code, w.Body)
 	}
 	m.others.record("a", answer{fitness: unfit})
@@ -248,29 +255,21 @@ func TestCopy_WrongViewStaysUntilOneIsSent(t *testing.T) {
 		w.Header().Set(viewBytes, "1")
 		backup.Send(w, r, same, slog.New(slog.DiscardHandler))
 	})
-	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
-	m := &Member{client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, view: appliedView(t, vfs.Default, 4)}
-	m.cfg.Log = slog.New(slog.DiscardHandler)
-	m.cfg.Fatal = func(err error) { t.Error(err) }
-	m.cfg.Settings = Settings{Member: "c", peers: map[string]string{"a": address, "c": "127.0.0.1:1"}}
-	m.entries.Store(&log)
-	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
-	if err := m.copyView(t.Context(), true, func() {}); err == nil || m.view.Applied() != 4 {
-		t.Error(err, m.view.Applied())
+	c, _ := newCopies(appliedView(t, vfs.Default, 4), map[string]string{"a": address, "c": "127.0.0.1:1"})
+	if err := c.take(t.Context(), true, func() {}); err == nil || c.view.Applied() != 4 {
+		t.Error(err, c.view.Applied())
 	}
 	sends = true
-	if err := m.copyView(t.Context(), true, func() {}); err != nil || m.view.Applied() != 4 || m.copied.Load() != 1 {
-		t.Error(err, m.view.Applied())
+	if err := c.take(t.Context(), true, func() {}); err != nil || c.view.Applied() != 4 || c.taken.Load() != 1 {
+		t.Error(err, c.view.Applied())
 	}
 }
 
 // A member whose view may differ from the others' made back-ups of it.
 func TestBackup_NotOfAViewInDoubt(t *testing.T) {
 	t.Parallel()
-	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
-	m := &Member{view: appliedView(t, vfs.Default, 4)}
-	m.entries.Store(&log)
-	m.group = replica.New(replica.Config{Member: "c", Log: log, View: m.view})
+	c, _ := newCopies(appliedView(t, vfs.Default, 4), nil)
+	m := &Member{view: c.view, stage: c.stage}
 	err := m.Checkpoint(func(string) error { t.Error("it is made"); return nil })
 	if err == nil || !strings.Contains(err.Error(), "another member") {
 		t.Error(err)
@@ -280,13 +279,13 @@ func TestBackup_NotOfAViewInDoubt(t *testing.T) {
 // A view that is ahead of its log is of another time than the log. It passed over the log's next entries.
 func TestStart_ViewAheadOfTheLog(t *testing.T) {
 	t.Parallel()
-	var log replica.Log = replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
+	log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{}).Member()
 	m := newThird(t, nil, nil)
 	id := "g"
-	m.identity.Store(&id)
-	m.log, m.began = readyLog{}, 2
-	m.entries.Store(&log)
-	if err := m.awaitLog(t.Context()); err != nil { // the group begins with the view
+	m.joining.identity.Store(&id)
+	m.joining.began = 2
+	m.stage.engine.Store(&engine{log: readyLog{}, entries: log})
+	if err := m.joining.awaitLog(t.Context()); err != nil { // the group begins with the view
 		t.Error(err)
 	}
 	epoch, err := log.Claim(t.Context(), replica.State{}, replica.Owner{Member: "a"}, time.Now())
@@ -296,7 +295,7 @@ func TestStart_ViewAheadOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.awaitLog(t.Context()); err == nil || !strings.Contains(err.Error(), "empty the directory of member c") {
+	if err := m.joining.awaitLog(t.Context()); err == nil || !strings.Contains(err.Error(), "empty the directory of member c") {
 		t.Error("it starts:", err)
 	}
 }
