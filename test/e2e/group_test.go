@@ -53,7 +53,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		name string
 		do   func() (back func() error)
 	}{
-		{"from one to three", n.replicate},
+		{"from one to three", func() func() error { return n.replicate(user) }},
 		{"the owner's process is killed", func() func() error {
 			pod := n.groupOwner()
 			n.killContainers(pod)
@@ -81,7 +81,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
-		{unite, n.unite},
+		{unite, func() func() error { return n.unite(user) }},
 	} {
 		if step.name == unite {
 			kept, backup = stream.backUpAndRestore(user, replicated)
@@ -151,23 +151,32 @@ func (n *namespace) adapterAgain() {
 	}
 }
 
-// replicate makes three adapters of the single adapter, with its volume, as the page says.
-func (n *namespace) replicate() (back func() error) {
+// replicate makes three adapters of the single adapter, as the page says.
+func (n *namespace) replicate(user *explainer) (back func() error) {
 	n.t.Helper()
-	before := n.adapterPod()
 	n.authority = n.t.TempDir()
 	n.certify()
+	backup := n.sealed(user, "adapter")
 	n.kustomized(threeAdapters)
-	eventually(n.t, patience, "the new members have pods", func() error {
-		if pods := n.podsOf(system, memberLabel); len(pods) < groupSize {
-			return fmt.Errorf("%d run", len(pods))
-		}
-		return nil
-	})
-	if err := kubectl(n.t.Context(), "-n", system, "delete", "pod", before.Name); err != nil {
+	n.restore(backup, groupSize)
+	return n.well
+}
+
+// sealed seals what runs, and backs it up, as the page says.
+func (n *namespace) sealed(user *explainer, program string) (backup string) {
+	n.t.Helper()
+	steps, _, found := strings.Cut(n.onPage("/ko-app/"+program+" seal "), "\nkubectl kustomize")
+	if !found {
+		n.t.Fatalf("%s has other steps:\n%s", groupPage, steps)
+	}
+	dir := n.t.TempDir()
+	steps = strings.NewReplacer("kn source reschedule", "'"+user.binary+"'", "reschedule.tar", `"$DIR/reschedule.tar"`).Replace(steps)
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	if err := inCheckout(ctx, dir, steps); err != nil {
 		n.t.Fatal(err)
 	}
-	return func() error { return n.allReplaced([]*corev1.Pod{before}) }
+	return filepath.Join(dir, "reschedule.tar")
 }
 
 // certify makes the certificate of the members, as the page says. Another one is of the same authority;
@@ -180,27 +189,13 @@ func (n *namespace) certify(edits ...string) {
 	}
 }
 
-// unite makes one adapter of the three, with the volume of the first, as the page says.
-func (n *namespace) unite() (back func() error) {
+// unite makes one adapter of the three, as the page says.
+func (n *namespace) unite(user *explainer) (back func() error) {
 	n.t.Helper()
-	first := n.adapterPod()
-	steps := n.onPage("adapter-replicated seal --data-dir /var/lib/reschedule\n")
-	seal, rest, found := strings.Cut(steps, "\nkubectl kustomize")
-	_, volumes, ends := strings.Cut(rest, "\n")
-	if !found || !ends {
-		n.t.Fatalf("%s has other steps:\n%s", groupPage, steps)
-	}
-	if err := inCheckout(n.t.Context(), n.t.TempDir(), seal); err != nil {
-		n.t.Fatal(err)
-	}
-	n.kustomized(`patches:
-- target: {kind: StatefulSet, name: reschedule-adapter}
-  patch: |-
-    - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--migrate"}`)
-	if err := inCheckout(n.t.Context(), n.t.TempDir(), volumes); err != nil {
-		n.t.Fatal(err)
-	}
-	return func() error { return n.replaced(first) }
+	backup := n.sealed(user, "adapter-replicated")
+	n.kustomized("")
+	n.restore(backup, 1)
+	return n.well
 }
 
 // onPage is the one block of commands of the page about groups that has the text.

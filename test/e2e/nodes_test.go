@@ -34,7 +34,7 @@ func TestGroup_NodeLost(t *testing.T) {
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("nodes", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	addWorkers(n, "1", "2")
-	eventually(t, patience, "there are three members", n.replicate())
+	eventually(t, patience, "there are three members", n.replicate(n.explainer()))
 	n.spread()
 	stream := s.stream()
 	stream.flow(150) // slow runs are under way when the first step begins

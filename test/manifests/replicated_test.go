@@ -47,7 +47,7 @@ func TestReplicated_MembersFindEachOther(t *testing.T) {
 	}
 	want := []string{
 		"--replicated", "--member=$(POD_NAME)", "--peers=" + strings.Join(peers, ","),
-		"--peer-listen=:7400", "--forward-listen=:7401", "--peer-tls-dir=/etc/reschedule/peers", "--migrate",
+		"--peer-listen=:7400", "--forward-listen=:7401", "--peer-tls-dir=/etc/reschedule/peers",
 	}
 	if diff := cmp.Diff(want, c.Args[len(before.Args):]); diff != "" {
 		t.Errorf("args (-want +got):\n%s", diff)

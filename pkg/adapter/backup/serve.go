@@ -88,8 +88,12 @@ func Serve(db Sealable, dir string, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// sealAnswer is how long the answer to a seal may take when the adapter ends because of it.
-const sealAnswer = 5 * time.Second
+const (
+	// sealAnswer is how long the answer to a seal may take when the adapter ends because of it.
+	sealAnswer = 5 * time.Second
+	// sealEnds is a pause in which adapter seal ends: in a container it is killed when the adapter has ended.
+	sealEnds = 500 * time.Millisecond
+)
 
 // Close cuts off a back-up under way and removes the socket.
 func (s *Server) Close() {
@@ -97,6 +101,7 @@ func (s *Server) Close() {
 		ctx, cancel := context.WithTimeout(context.Background(), sealAnswer)
 		_ = s.http.Shutdown(ctx) // it is closed all the same
 		cancel()
+		time.Sleep(sealEnds)
 	}
 	_ = s.http.Close()
 	<-s.done
