@@ -8,10 +8,6 @@ require (
 	github.com/reschedule-dev/reschedule v0.0.0
 )
 
-require (
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
-	golang.org/x/net v0.59.0 // indirect
-	golang.org/x/text v0.43.0 // indirect
-)
+require github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 
 replace github.com/reschedule-dev/reschedule => ../..

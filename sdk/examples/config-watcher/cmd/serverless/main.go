@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	reschedule "github.com/reschedule-dev/reschedule/sdk/controller"
 	v1 "github.com/reschedule-dev/reschedule/sdk/examples/config-watcher/api/v1"
 	"github.com/reschedule-dev/reschedule/sdk/examples/config-watcher/internal/controller"
-	reschedule "github.com/reschedule-dev/reschedule/sdk/controller"
 )
 
 func main() {
