@@ -187,7 +187,7 @@ func TestTests_NeitherSkipNorSleep(t *testing.T) {
 	}
 }
 
-// A type, of the product or of a test, is small enough to be read as a whole: only the types in large are not.
+// A type, of the product or of a test, is small enough to be read as a whole.
 func TestTypes_AreSmall(t *testing.T) {
 	t.Parallel()
 	types := map[string]size{}
@@ -197,15 +197,8 @@ func TestTypes_AreSmall(t *testing.T) {
 		}
 	}
 	for name, n := range types {
-		may := large[name]
-		if n.methods > max(may.methods, maxMethods) || n.fields > max(may.fields, maxFields) {
-			t.Errorf("%s has %d methods and %d fields, and may have %d and %d: split it by what its callers need",
-				name, n.methods, n.fields, max(may.methods, maxMethods), max(may.fields, maxFields))
-		}
-	}
-	for name, may := range large {
-		if n := types[name]; n.methods <= maxMethods && may.methods > 0 || n.fields <= maxFields && may.fields > 0 {
-			t.Errorf("%s has %d methods and %d fields: take it off the list", name, n.methods, n.fields)
+		if n.methods > maxMethods || n.fields > maxFields {
+			t.Errorf("%s has %d methods and %d fields, and may have %d and %d: split it by what its callers need", name, n.methods, n.fields, maxMethods, maxFields)
 		}
 	}
 }

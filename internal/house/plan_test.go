@@ -241,9 +241,3 @@ const maxMethods, maxFields = 40, 20
 
 // size is how many methods and fields a type has.
 type size struct{ methods, fields int }
-
-// large are the types that have more, with what they may have. The list may only get shorter, and its numbers smaller.
-var large = map[string]size{
-	"pkg/adapter/replica.Group": {43, 33},
-	"test/replicated.group":     {47, 31},
-}

@@ -42,13 +42,6 @@ func startOnDisks(t *testing.T, hold time.Duration) (g *group, disks [3]string) 
 	return g, disks
 }
 
-// setAvoided lets callers avoid a member; -1: none.
-func (g *group) setAvoided(i int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.avoid = i
-}
-
 // refuses demands that a member without the others says so, in time: changes and reads.
 func (g *group) refuses(i int, key string) {
 	g.t.Helper()
@@ -111,9 +104,7 @@ func TestOwner_CutOff(t *testing.T) {
 		n.filter(i, filter)
 		g.recovery("the owner is cut off, "+what, begun)
 		g.refuses(i, g.key())
-		g.mu.Lock()
-		last := g.from[n.hosts[i]].Sub(begun)
-		g.mu.Unlock()
+		last := g.newestFrom(n.hosts[i]).Sub(begun)
 		t.Logf("its last delivery began after %s", last.Round(time.Millisecond))
 		if last > time.Second {
 			t.Error("it delivers")
@@ -222,9 +213,7 @@ func TestOwner_DiskFull(t *testing.T) {
 	g.pass(time.Second)
 	i := g.owner()
 	full := g.members[i]
-	g.mu.Lock()
-	g.full = true
-	g.mu.Unlock()
+	g.mayBeFull()
 	g.setAvoided(i)
 	ballast := filepath.Join(disks[i], "ballast")
 	fill(t, ballast)
@@ -330,9 +319,7 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 		}
 	}
 	begun = time.Now()
-	g.mu.Lock()
-	g.full = true
-	g.mu.Unlock()
+	g.mayBeFull()
 	g.put(g.key(), 0)
 	t.Logf("a new key is taken %s after two disks have space again", time.Since(begun).Round(time.Millisecond))
 	begun = time.Now()
@@ -358,10 +345,8 @@ func TestFollowers_DiskNearlyFull(t *testing.T) {
 	url := g.members[owner].URL + "/tests/s/schedules/"
 	kept, due := g.key(), g.key()
 	g.put(kept, 24*time.Hour)
-	g.mu.Lock()
-	delete(g.acked, kept)
-	g.full = true
-	g.mu.Unlock()
+	g.forget(kept)
+	g.mayBeFull()
 	g.put(due, 6*time.Second)
 	g.leave(other, disks[other], 0.25, 0.5) // not even a small namespace may grow, and deliveries go on
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)

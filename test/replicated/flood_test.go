@@ -181,9 +181,7 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	}
 	open.Wait()
 	disk := watchDisk(t, g.dir)
-	g.mu.Lock()
-	g.strict = true
-	g.mu.Unlock()
+	g.beStrict(true)
 	stop := g.write()
 	g.pass(3 * time.Second)
 	for i, was := range before {
@@ -196,10 +194,7 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 			t.Errorf("the flood takes %d MiB of member %s", (now-was)>>20, name(i))
 		}
 	}
-	g.mu.Lock()
-	leaving := g.members[third]
-	g.avoid, g.members[third] = third, nil
-	g.mu.Unlock()
+	leaving := g.withdraw(third)
 	ended, end := context.WithTimeout(ctx, harness.Patience)
 	defer end()
 	if status, _, err := leaving.Terminate(ended); err != nil || status != 0 {
@@ -207,9 +202,7 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	}
 	g.launch(third)
 	g.ready(third)
-	g.mu.Lock()
-	g.avoid = -1
-	g.mu.Unlock()
+	g.setAvoided(-1)
 	g.pass(3 * time.Second)
 	stop()
 	t.Logf("the longest call took %s", g.longest.Round(time.Millisecond))

@@ -46,7 +46,7 @@ func TestGroup_OldDiskComesBack(t *testing.T) {
 		g.kill(i)
 	}
 	comeBack := g.keep(old)
-	clear(g.acked)
+	g.forget()
 	for i := range g.members {
 		if err := os.RemoveAll(filepath.Join(g.dir, name(i))); err != nil {
 			t.Fatal(err)

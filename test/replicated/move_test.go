@@ -192,9 +192,7 @@ func (g *group) writeUntil(sealed func(err error, body string) bool) (end func()
 					return
 				case err != nil:
 				case r.Status < 300:
-					g.mu.Lock()
-					g.acked[key] = sent.Add(delay)
-					g.mu.Unlock()
+					g.acknowledged(key, sent.Add(delay))
 				case r.Status != http.StatusServiceUnavailable:
 					g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
 				}

@@ -42,20 +42,16 @@ func BenchmarkGroup_Pending(b *testing.B) {
 	stop = g.write()
 	g.pass(2 * time.Second)
 	i := g.owner()
-	leaving := g.members[i]
 	disk := watchDisk(b, g.dir)
-	g.mu.Lock()
-	g.avoid, g.strict, g.members[i] = i, true, nil
-	g.mu.Unlock()
+	leaving := g.withdraw(i)
+	g.beStrict(true)
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	if status, _, err := leaving.Terminate(ctx); err != nil || status != 0 {
 		b.Fatalf("status %d, %v:\n%s", status, err, leaving.Log())
 	}
 	g.pass(time.Second)
-	g.mu.Lock()
-	g.strict, g.avoid = false, -1
-	g.mu.Unlock()
+	g.beStrict(false)
 	g.judge(disk)
 	b.Logf("SIGTERM of the owner: the longest call took %s", g.longest.Round(time.Millisecond))
 	g.launch(i)

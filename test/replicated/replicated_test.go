@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,8 +40,10 @@ spec:
   limits: {maxInFlight: 200, maxPending: 2000000}
 `
 
-// group is three processes, the sink, and what callers know.
+// group is three processes, with the sink, and with callers.
 type group struct {
+	*deliveries
+	*callers
 	t       testing.TB
 	sink    *harness.Sink
 	dir     string
@@ -54,24 +55,10 @@ type group struct {
 	process func(i int) harness.Process
 	host    string               // of the members' addresses
 	more    func(i int) []string // flags
-	headers []string             // of each call
-	large   int                  // the most bytes of a body, above the usual ones
 	errors  []string             // what members may log as an error, see checkErrors
 
-	mu        sync.Mutex
-	acked     map[string]time.Time // key → due time
-	arrived   map[string]int
-	under     map[string]*arrival
-	cutOff    int       // deliveries, by the adapter
-	last      time.Time // of a delivery
-	longest   time.Duration
-	strict    bool // no call may fail, but for refused ones, which judge judges
-	refused   []refused
-	full      bool // calls may be answered 507
-	avoid     int  // the member that callers do not call; -1: none
-	delivered chan struct{}
-	hold      time.Duration        // how long the sink works on a delivery, unless it is cut off
-	from      map[string]time.Time // address of a member → its last delivery
+	mu    sync.Mutex // guards members, ran and avoid
+	avoid int        // the member that callers do not call; -1: none
 }
 
 func start(t testing.TB) *group {
@@ -87,7 +74,8 @@ func startWith(t testing.TB, set func(g *group)) *group {
 
 // prepare makes a group whose members are not started.
 func prepare(t testing.TB, set func(g *group)) *group {
-	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]*arrival{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
+	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), avoid: -1, deliveries: newDeliveries(t)}
+	g.callers = &callers{t: t, at: g.url, acked: map[string]time.Time{}}
 	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
@@ -162,25 +150,25 @@ func (g *group) launch(i int) {
 }
 
 func (g *group) kill(i int) {
-	g.mu.Lock()
-	a := g.members[i]
-	g.members[i] = nil
-	g.mu.Unlock()
-	if a != nil {
+	if a := g.withdraw(i); a != nil {
 		a.Kill()
 	}
 }
 
-var keys struct {
-	sync.Mutex
-	n int
+// withdraw takes a member from callers, for the test to end it; nil: it is down.
+func (g *group) withdraw(i int) *harness.Adapter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := g.members[i]
+	g.members[i] = nil
+	return a
 }
 
-func (g *group) key() string {
-	keys.Lock()
-	defer keys.Unlock()
-	keys.n++
-	return fmt.Sprintf("k%06d", keys.n)
+// setAvoided lets callers avoid a member; -1: none.
+func (g *group) setAvoided(i int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.avoid = i
 }
 
 // source is the path of the source.
@@ -194,56 +182,6 @@ func (g *group) url() string {
 		if i := rand.IntN(3); g.members[i] != nil && i != g.avoid {
 			return g.members[i].URL
 		}
-	}
-}
-
-// put schedules the key, and repeats the call until it succeeds.
-func (g *group) put(key string, delay time.Duration) time.Duration {
-	begun := time.Now()
-	for time.Since(begun) < harness.Patience {
-		sent := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		r, err := harness.Do(ctx, http.MethodPut, g.url()+source+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay)+strings.Repeat(" ", rand.IntN(g.large+1)), g.headers...)
-		cancel()
-		g.mu.Lock()
-		if g.strict {
-			g.longest = max(g.longest, time.Since(sent))
-		}
-		ok := err == nil && r.Status < 300
-		if ok {
-			g.acked[key] = sent.Add(delay)
-		} else if g.strict && err == nil && r.Status == http.StatusServiceUnavailable {
-			g.refused = append(g.refused, refused{interval{sent, time.Now()}, string(r.Body)})
-		} else if g.strict {
-			g.t.Errorf("a call failed: %v %v", r, err)
-		}
-		g.mu.Unlock()
-		if ok {
-			return time.Since(begun)
-		}
-		if err == nil && r.Status != http.StatusServiceUnavailable && !(g.full && r.Status == http.StatusInsufficientStorage) {
-			g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
-			return 0
-		}
-	}
-	g.t.Errorf("PUT %s had no success", key)
-	return 0
-}
-
-// write lets callers write until the function that it returns is called.
-func (g *group) write() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				g.put(g.key(), time.Duration(200+rand.IntN(1500))*time.Millisecond)
-			}
-		})
-	}
-	return func() {
-		cancel()
-		callers.Wait()
 	}
 }
 
@@ -279,22 +217,12 @@ func (g *group) owner() int {
 // of it is: callers are faster than a sink that works on each delivery. They have ended.
 func (g *group) settled() {
 	g.t.Helper()
-	var missing []string
-	g.mu.Lock()
-	total := len(g.acked)
-	for key, due := range g.acked {
-		if time.Until(due) < 10*time.Minute {
-			missing = append(missing, key)
-		}
-	}
-	g.mu.Unlock()
+	missing, total := g.expected()
 	least, since := math.MaxInt, time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for ; ; <-tick.C {
-		g.mu.Lock() // shortly: the sink needs it, and a delivery has a timeout
-		missing = slices.DeleteFunc(missing, func(key string) bool { return g.arrived[key] > 0 })
-		g.mu.Unlock()
+		missing = g.missing(missing)
 		switch n := len(missing); {
 		case n == 0:
 			g.t.Logf("%d keys were acknowledged, and delivered", total)
@@ -307,21 +235,6 @@ func (g *group) settled() {
 	}
 }
 
-// pass waits until deliveries have gone on for so long.
-func (g *group) pass(d time.Duration) {
-	end := time.After(d)
-	for {
-		g.mu.Lock()
-		delivered := g.delivered
-		g.mu.Unlock()
-		select {
-		case <-end:
-			return
-		case <-delivered:
-		}
-	}
-}
-
 // recovery measures how long the first acknowledged change and the first delivery take.
 func (g *group) recovery(what string, begun time.Time) {
 	g.t.Helper()
@@ -329,9 +242,7 @@ func (g *group) recovery(what string, begun time.Time) {
 	write := time.Since(begun)
 	deadline := time.After(harness.Patience)
 	for {
-		g.mu.Lock()
-		last, delivered := g.last, g.delivered
-		g.mu.Unlock()
+		last, delivered := g.newest()
 		if last.After(begun.Add(200 * time.Millisecond)) {
 			first := time.Since(begun)
 			g.t.Logf("%s: the first acknowledged change after %s, a delivery after %s", what, write.Round(time.Millisecond), first.Round(time.Millisecond))
@@ -371,9 +282,7 @@ func TestOwner_Paused(t *testing.T) {
 	g.pass(time.Second)
 	i := g.owner()
 	paused := g.members[i]
-	g.mu.Lock()
-	g.avoid = i
-	g.mu.Unlock()
+	g.setAvoided(i)
 	begun := time.Now()
 	if err := paused.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -383,9 +292,7 @@ func TestOwner_Paused(t *testing.T) {
 	if err := paused.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	g.mu.Lock()
-	g.avoid = -1
-	g.mu.Unlock()
+	g.setAvoided(-1)
 	g.pass(time.Second)
 	key := g.key()
 	g.put(key, time.Hour)
@@ -411,9 +318,7 @@ func TestGroup_AllKilled(t *testing.T) {
 	for i := range g.members {
 		g.kill(i)
 	}
-	g.mu.Lock()
-	g.avoid = 2
-	g.mu.Unlock()
+	g.setAvoided(2)
 	begun := time.Now()
 	var two sync.WaitGroup
 	for i := range 2 {
@@ -452,10 +357,8 @@ func TestOwner_HandsOver(t *testing.T) {
 	}
 	g.pass(time.Second)
 	i := g.owner()
-	leaving := g.members[i]
-	g.mu.Lock()
-	g.avoid, g.strict, g.members[i] = i, true, nil
-	g.mu.Unlock()
+	leaving := g.withdraw(i)
+	g.beStrict(true)
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	status, took, err := leaving.Terminate(ctx)
@@ -495,21 +398,15 @@ func (g *group) disturb(lasting time.Duration) {
 			g.pass(time.Duration(rand.IntN(1500)) * time.Millisecond)
 			g.launch(i)
 		case 1:
-			g.mu.Lock()
-			g.avoid = i
-			g.mu.Unlock()
+			g.setAvoided(i)
 			err := a.Signal(syscall.SIGSTOP)
 			g.pass(time.Duration(rand.IntN(2500)) * time.Millisecond)
 			if err := errors.Join(err, a.Signal(syscall.SIGCONT)); err != nil {
 				g.t.Fatal(err)
 			}
-			g.mu.Lock()
-			g.avoid = -1
-			g.mu.Unlock()
+			g.setAvoided(-1)
 		case 2:
-			g.mu.Lock()
-			g.members[i] = nil
-			g.mu.Unlock()
+			g.withdraw(i)
 			ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 			if status, _, err := a.Terminate(ctx); err != nil || status != 0 {
 				g.t.Errorf("SIGTERM: status %d, %v", status, err)

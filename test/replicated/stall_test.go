@@ -111,17 +111,3 @@ type refused struct {
 	call interval
 	what string
 }
-
-// judge ends the watch, and fails the test for each refused call that no stall explains.
-func (g *group) judge(disk *stalls) {
-	g.t.Helper()
-	disk.stop()
-	g.t.Logf("the disk stood still for %s at most", disk.longest().Round(time.Millisecond))
-	for _, c := range g.refused {
-		if disk.explain(c.call) {
-			g.t.Log("a call was refused while the disk stood still: ", c.what)
-		} else {
-			g.t.Error("a call failed: ", c.what)
-		}
-	}
-}

@@ -142,9 +142,7 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 			cancel()
 			g.launch(i)
 			g.ready(i)
-			g.mu.Lock()
-			g.avoid = -1
-			g.mu.Unlock()
+			g.setAvoided(-1)
 		}
 	}
 	roll()

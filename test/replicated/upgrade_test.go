@@ -38,9 +38,7 @@ func TestUpgrade_MemberByMember(t *testing.T) {
 		g.process = func(int) harness.Process { return harness.Process{Binary: step.program} }
 		g.launch(step.member)
 		g.ready(step.member)
-		g.mu.Lock()
-		g.avoid = -1
-		g.mu.Unlock()
+		g.setAvoided(-1)
 		g.pass(500 * time.Millisecond)
 	}
 	stop()

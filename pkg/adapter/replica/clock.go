@@ -56,16 +56,7 @@ func (h *clockReadings) ahead(wall time.Time, at time.Duration) time.Duration {
 }
 
 // wall is the wall clock without Go's monotonic one, which is not the same after a pause.
-func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
-
-// claimHoldback is how far this member must hold its clock back if it becomes the owner now: by
-// what it has received of the group's clock. That may be old, when it was away, or was long on its
-// way. So it is not more than the difference of the clocks explains.
-func (g *Group) claimHoldback() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return max(0, min(g.clock.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))
-}
+func (c *Config) wall() time.Time { return c.Wall().Round(0) }
 
 // ClockHoldback is how far this member holds the group's clock back, as its owner.
 func (g *Group) ClockHoldback() time.Duration {
@@ -86,4 +77,4 @@ func (t *Tenure) ClockHoldback() time.Duration {
 
 // Now is the clock of the group: what was promised for an instant of an earlier owner's clock
 // is not due before on this one.
-func (t *Tenure) Now() time.Time { return t.g.wall().Add(-t.ClockHoldback()) }
+func (t *Tenure) Now() time.Time { return t.g.cfg.wall().Add(-t.ClockHoldback()) }

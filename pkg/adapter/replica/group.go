@@ -60,50 +60,23 @@ type Config struct {
 	Logger     *slog.Logger // default: discards
 }
 
-// Group is one member of a group.
+// Group is one member of a group. Its own fields are of the goroutine of Run, but for the atomic ones; what several
+// goroutines use is in its parts, each with a lock of its own. No part knows another one.
 type Group struct {
-	cfg       Config
+	cfg    Config
+	known  known
+	reader reader
+	keeper
+	comparison
+
 	tenure    atomic.Pointer[Tenure]
+	tenures   atomic.Int64 // of this member
 	leave     atomic.Bool
-	trimmed   atomic.Uint64 // by this member
-	tenures   atomic.Int64  // of this member
 	ended     chan struct{} // of the last Own; nil at first
 	copyPause time.Duration // after the last copy, if that failed
-	copies    atomic.Bool   // Report.Copies
-	// tail is the number of the newest entry that was read, or appended by this member: the last one of the
-	// view, or a part behind it, which parts has. During a tenure the owner's appends use both, else standBy alone.
-	tail  atomic.Uint64
-	parts assembly
-
-	mu       sync.Mutex
-	state    State
-	clock    clockReadings // of the group's clock
-	caughtUp bool
-	current  time.Duration // when the view had all that this member had received
-	changed  chan struct{}
-	newest   newest
-	before   uint64 // the last entry that was applied when newest began
-	counted  bool   // newest has the entries before too
-
-	hashes    []hash // by number
-	differsAt uint64 // the first entry at which the owner was found to differ, 0: it does not
-	doubted   bool   // the view differs from the owner's, and the others have not reported yet
-
-	differing atomic.Int64
-	discard   chan struct{} // the view differs from most others'
-
-	marking sync.Mutex // while a mark is written
-	emptied int        // how often the view was; with marking
-
-	// Of keep alone.
-	reported   Report
-	reportedAt time.Duration
-
-	// Of standBy alone.
-	headChanged time.Duration // when the head changed last
-	pending     claim
-	claims      int
-	started     int64
+	pending   claim         // the last one
+	claims    int
+	started   int64 // tells the claims of one process from another's
 }
 
 // claim is an attempt that may still come true.
@@ -146,7 +119,17 @@ func New(cfg Config) *Group {
 	if cfg.EntryBytes == 0 {
 		cfg.EntryBytes = MaxEntry
 	}
-	return &Group{cfg: cfg, changed: make(chan struct{}), discard: make(chan struct{}, 1), started: time.Now().UnixNano()}
+	g := &Group{cfg: cfg, started: time.Now().UnixNano()}
+	g.known = known{cfg: &g.cfg, changed: make(chan struct{})}
+	g.keeper.cfg = &g.cfg
+	g.comparison = comparison{cfg: &g.cfg, discard: make(chan struct{}, 1)}
+	g.reader = reader{log: cfg.Log, view: cfg.View, did: func(e *Entry, whole bool) {
+		if whole {
+			g.note()
+		}
+		g.count(e.Seq, len(e.Data))
+	}}
+	return g
 }
 
 // Run follows the log and owns the group from time to time, until ctx ends. Its error is
@@ -156,9 +139,7 @@ func (g *Group) Run(ctx context.Context) error {
 	defer keeping.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g.mu.Lock()
-	g.current = g.cfg.Clock()
-	g.mu.Unlock()
+	g.known.begin()
 	g.recount()
 	keeping.Go(func() { g.keep(ctx) })
 	for ctx.Err() == nil {
@@ -171,7 +152,7 @@ func (g *Group) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
-			g.pause(ctx, 50*time.Millisecond)
+			pause(ctx, 50*time.Millisecond)
 		default:
 			if err := g.own(ctx, epoch, won); err != nil {
 				return err
@@ -195,7 +176,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 	} else {
 		g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
 	}
-	g.fallBehind()
+	g.known.setCaughtUp(false)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -210,7 +191,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 		g.copies.Store(false)
 		g.copyPause = min(max(2*g.copyPause, leastCopyPause), mostCopyPause)
 		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err, "after", g.copyPause)
-		g.pause(ctx, g.copyPause)
+		pause(ctx, g.copyPause)
 	}()
 	g.watchClaims(ctx, done)
 	g.recount()
@@ -233,109 +214,13 @@ func (g *Group) watchClaims(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-func (g *Group) fallBehind() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.caughtUp = false
-}
-
 func (g *Group) pollTicker() *time.Ticker {
 	return time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*pollShare)))
 }
 
 func (g *Group) poll(ctx context.Context) {
 	if s, err := g.cfg.Log.State(ctx); err == nil {
-		g.see(s)
-	}
-}
-
-// errView is the error of a view that cannot take an entry.
-var errView = errors.New("replica: an entry cannot be applied")
-
-func (g *Group) pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
-func (g *Group) apply(e Entry) error {
-	at := g.tail.Load()
-	if e.Seq <= at {
-		return nil
-	}
-	if e.Seq != at+1 {
-		return fmt.Errorf("%w: it is at %d, the log goes on at %d", ErrGap, at, e.Seq)
-	}
-	batch, whole, err := g.parts.add(&e)
-	if err != nil {
-		return err
-	}
-	if whole {
-		if err := g.cfg.View.Apply(e.Seq, batch); err != nil {
-			return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
-		}
-		g.note()
-	}
-	g.tail.Store(e.Seq)
-	g.count(e.Seq, len(e.Data))
-	return nil
-}
-
-// read brings the view up to what this member has of the log, and returns where to follow it from.
-func (g *Group) read(ctx context.Context) (int64, error) {
-	for {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		p, err := g.cfg.Log.Read(ctx, g.tail.Load())
-		cancel()
-		if err != nil {
-			return 0, err
-		}
-		for _, e := range p.Entries {
-			if err := g.apply(e); err != nil {
-				return 0, err
-			}
-		}
-		if !p.More {
-			return p.Revision, nil
-		}
-	}
-}
-
-// readTo brings the view up to the state, which this member has received.
-func (g *Group) readTo(ctx context.Context, s *State) error {
-	if err := s.check(); err != nil || s.Last <= g.tail.Load() {
-		return err
-	}
-	if _, err := g.read(ctx); err != nil {
-		return err
-	}
-	if at := g.tail.Load(); s.Last > at {
-		return fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
-	}
-	return nil
-}
-
-// see takes over what is newer of a state.
-func (g *Group) see(s State) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s.Head > g.state.Head {
-		g.state.Head, g.state.Last, g.state.Wall = s.Head, max(s.Last, g.state.Last), s.Wall
-		g.headChanged = g.cfg.Clock()
-		if !s.Wall.IsZero() {
-			// A release too: it may be of an owner of which this member has received nothing.
-			g.clock.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
-		}
-		if g.caughtUp && g.tail.Load() >= g.state.Last {
-			g.current = g.headChanged
-		}
-	}
-	if s.Epoch > g.state.Epoch {
-		g.state.Epoch, g.state.Owner = s.Epoch, s.Owner
-		g.headChanged = g.cfg.Clock()
-		close(g.changed)
-		g.changed = make(chan struct{})
+		g.known.see(s, g.Reached())
 	}
 }
 
@@ -343,23 +228,15 @@ func (g *Group) see(s State) {
 // when that changes. own: it is this member, and its lease lasts.
 func (g *Group) Owner() (o Owner, own bool, changed <-chan struct{}) {
 	t := g.tenure.Load()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.state.Owner, t.Valid(), g.changed
+	o, changed = g.known.owner()
+	return o, t.Valid(), changed
 }
 
 // CaughtUp reports that the view had every entry of the log once since the start.
-func (g *Group) CaughtUp() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.caughtUp && !g.doubted
-}
+func (g *Group) CaughtUp() bool { return g.known.isCaughtUp() && !g.isDoubted() }
 
 // Reached is the number of the newest entry of the log that this member has read.
-func (g *Group) Reached() uint64 { return g.tail.Load() }
-
-// Trimmed is the number of the last entry that this member removed from the log, 0: none.
-func (g *Group) Trimmed() uint64 { return g.trimmed.Load() }
+func (g *Group) Reached() uint64 { return g.reader.tail.Load() }
 
 // Tenures is how often this member became the owner.
 func (g *Group) Tenures() int64 { return g.tenures.Load() }
@@ -369,9 +246,14 @@ func (g *Group) Behind() time.Duration {
 	if g.tenure.Load().Valid() {
 		return 0
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return max(0, g.cfg.Clock()-g.current)
+	return g.known.behind()
+}
+
+// recount begins anew with the view as it is now.
+func (g *Group) recount() {
+	g.reader.reset()
+	g.keeper.reset()
+	g.comparison.reset()
 }
 
 // standBy follows the log until a claim succeeds, and returns its epoch and the claim.
@@ -383,7 +265,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	if err != nil {
 		return 0, claim{}, err
 	}
-	from, err := g.read(ctx)
+	from, err := g.reader.read(ctx)
 	if err != nil {
 		return 0, claim{}, err
 	}
@@ -394,14 +276,12 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	if s, err = g.cfg.Log.State(ctx); err != nil {
 		return 0, claim{}, err
 	}
-	g.see(s)
-	g.headChanged = g.cfg.Clock()
-	if err := g.readTo(ctx, &s); err != nil {
+	g.known.see(s, g.Reached())
+	g.known.hear()
+	if err := g.reader.readTo(ctx, &s); err != nil {
 		return 0, claim{}, err
 	}
-	g.mu.Lock()
-	g.caughtUp = true
-	g.mu.Unlock()
+	g.known.setCaughtUp(true)
 	g.copies.Store(false)
 	tick := g.pollTicker()
 	defer tick.Stop()
@@ -415,16 +295,16 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			if !ok {
 				return 0, claim{}, errors.New("replica: the log ended to send changes")
 			}
-			if err := g.readTo(ctx, &s); err != nil {
+			if err := g.reader.readTo(ctx, &s); err != nil {
 				return 0, claim{}, err
 			}
-			g.see(s)
-			if g.pending.id != "" && g.state.Owner.Claim == g.pending.id {
-				return g.won(ctx, g.state.Epoch) // its answer was lost
+			g.known.see(s, g.Reached())
+			if now := g.known.get(); g.pending.id != "" && now.Owner.Claim == g.pending.id {
+				return g.won(ctx, now.Epoch) // its answer was lost
 			}
 			continue
 		case <-tick.C:
-			if g.ownedByOther() && g.cfg.Damaged() {
+			if o := g.known.get().Owner.Member; o != "" && o != g.cfg.Member && g.cfg.Damaged() {
 				return 0, claim{}, errUnreadable
 			}
 		}
@@ -443,12 +323,6 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	}
 }
 
-func (g *Group) ownedByOther() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.state.Owner.Member != "" && g.state.Owner.Member != g.cfg.Member
-}
-
 // mayClaim reports that the owner was silent for long enough, or has released the group.
 func (g *Group) mayClaim() bool {
 	if g.leave.Load() {
@@ -461,14 +335,10 @@ func (g *Group) mayClaim() bool {
 			return false // what the last tenure began has not ended
 		}
 	}
-	g.mu.Lock()
-	doubted := g.doubted
-	g.mu.Unlock()
-	if doubted {
+	if g.isDoubted() {
 		return false
 	}
-	silent := g.cfg.Clock() - g.headChanged
-	released := g.state.Epoch > 0 && g.state.Owner.Member == ""
+	silent, released := g.known.silence()
 	if !released && silent < g.cfg.Silence {
 		return false
 	}
@@ -483,14 +353,14 @@ func (g *Group) mayClaim() bool {
 
 func (g *Group) claim(ctx context.Context) (int64, error) {
 	g.claims++
-	sent, hold := g.cfg.Clock(), g.claimHoldback()
+	sent, hold := g.cfg.Clock(), g.known.holdback()
 	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold, Format: Format}
 	g.pending = claim{next.Claim, sent, hold}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)
 	defer cancel()
-	epoch, err := g.cfg.Log.Claim(ctx, g.state, next, g.wall().Add(-hold))
+	epoch, err := g.cfg.Log.Claim(ctx, g.known.get(), next, g.cfg.wall().Add(-hold))
 	if err == nil {
-		g.see(State{Epoch: epoch, Owner: next, Head: epoch})
+		g.known.see(State{Epoch: epoch, Owner: next, Head: epoch}, g.Reached())
 	}
 	return epoch, err
 }
@@ -500,6 +370,6 @@ func (g *Group) claim(ctx context.Context) (int64, error) {
 func (g *Group) won(ctx context.Context, epoch int64) (int64, claim, error) {
 	won := g.pending
 	g.pending = claim{}
-	_, err := g.read(ctx)
+	_, err := g.reader.read(ctx)
 	return epoch, won, err
 }

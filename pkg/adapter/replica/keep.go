@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -61,46 +63,60 @@ func (n *newest) forget(keep int64) {
 	}
 }
 
+// keeper knows what of the log need not be kept: by how much there is, and by what the views have on disk.
+type keeper struct {
+	cfg     *Config
+	trimmed atomic.Uint64 // by this member
+	copies  atomic.Bool   // Report.Copies
+
+	// mu guards the three below, for a moment: who applies an entry counts it, and the goroutine of keep reads.
+	mu      sync.Mutex
+	newest  newest
+	before  uint64 // the last entry that was applied when newest began
+	counted bool   // newest has the entries before too
+
+	marking sync.Mutex // held while a mark is written, and while the view is emptied: a mark is never of a view that is gone
+	emptied int        // how often the view was; with marking
+
+	// Of the goroutine of keep alone.
+	reported   Report
+	reportedAt time.Duration
+}
+
+// Trimmed is the number of the last entry that this member removed from the log, 0: none.
+func (k *keeper) Trimmed() uint64 { return k.trimmed.Load() }
+
 // entryBytes is about what the log needs for an entry beside its data.
 const entryBytes = 200
 
 // count counts an entry that was applied.
-func (g *Group) count(seq uint64, size int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.newest.add(seq, int64(size)+entryBytes, g.cfg.Keep)
+func (k *keeper) count(seq uint64, size int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newest.add(seq, int64(size)+entryBytes, k.cfg.Keep)
 }
 
-// recount begins anew to count what is applied. What the log had before is counted meanwhile,
+// reset begins anew to count what is applied. What the log had before is counted meanwhile,
 // since it takes seconds where entries are small.
-func (g *Group) recount() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.newest, g.before, g.counted = newest{}, g.cfg.View.Applied(), false
-	g.parts.batch = nil
-	g.tail.Store(g.before)
-	seq, h := g.cfg.View.Chain()
-	g.hashes, g.doubted, g.differsAt = make([]hash, hashesKept), false, 0
-	g.hashes[seq%hashesKept] = hash{seq, h}
-	select {
-	case <-g.discard:
-	default:
-	}
+func (k *keeper) reset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newest, k.before, k.counted = newest{}, k.cfg.View.Applied(), false
 }
 
-// countOlder counts what the log had when recount was called.
-func (g *Group) countOlder(ctx context.Context) error {
-	g.mu.Lock()
-	before, counted := g.before, g.counted
-	g.mu.Unlock()
+// countOlder counts what the log had when the keeper was reset.
+func (k *keeper) countOlder(ctx context.Context) error {
+	k.mu.Lock()
+	before, counted := k.before, k.counted
+	k.mu.Unlock()
 	if counted {
 		return nil
 	}
 	var older newest
 	for after, more := uint64(0), true; more; {
 		var p Page
-		err := g.bounded(ctx, func(ctx context.Context) (err error) {
-			p, err = g.cfg.Log.Read(ctx, after)
+		err := bounded(ctx, func(ctx context.Context) (err error) {
+			p, err = k.cfg.Log.Read(ctx, after)
 			return err
 		})
 		if err != nil {
@@ -112,30 +128,30 @@ func (g *Group) countOlder(ctx context.Context) error {
 				more = false // it is counted when it is applied
 				break
 			}
-			older.add(e.Seq, int64(len(e.Data))+entryBytes, g.cfg.Keep)
+			older.add(e.Seq, int64(len(e.Data))+entryBytes, k.cfg.Keep)
 			after = e.Seq
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.before == before { // else the view is another one meanwhile
-		older.extend(g.newest, g.cfg.Keep)
-		g.newest, g.counted = older, true
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.before == before { // else the view is another one meanwhile
+		older.extend(k.newest, k.cfg.Keep)
+		k.newest, k.counted = older, true
 	}
 	return nil
 }
 
 // removable is the number up to which the log need not be kept: all views have these
 // entries on disk, or a majority has, and they are too old to be kept for the others.
-func (g *Group) removable(marks map[string]uint64) uint64 {
-	saved := make([]uint64, 0, len(g.cfg.Members))
-	for _, m := range g.cfg.Members {
+func (k *keeper) removable(marks map[string]uint64) uint64 {
+	saved := make([]uint64, 0, len(k.cfg.Members))
+	for _, m := range k.cfg.Members {
 		saved = append(saved, marks[m]) // 0 of a member that never wrote one
 	}
 	slices.Sort(saved)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return min(g.cfg.View.Applied(), max(saved[0], min(saved[(len(saved)-1)/2], g.newest.below)))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return min(k.cfg.View.Applied(), max(saved[0], min(saved[(len(saved)-1)/2], k.newest.below)))
 }
 
 // keep flushes the view from time to time and records that in the log. The owner removes from
@@ -144,7 +160,7 @@ func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
 	saved, at, looked := uint64(0), cfg.Clock(), time.Duration(0)
 	for first := true; ; {
-		g.pause(ctx, keepPause)
+		pause(ctx, keepPause)
 		if ctx.Err() != nil {
 			return
 		}
@@ -164,12 +180,12 @@ func (g *Group) keep(ctx context.Context) {
 			cfg.Logger.Warn("the log cannot be read; trying again", "error", err)
 		}
 		if cfg.Clock()-looked >= lookEvery {
-			if g.bounded(ctx, g.look) == nil {
+			if bounded(ctx, g.look) == nil {
 				looked = cfg.Clock()
 			}
 		}
 		if t := g.tenure.Load(); t.Valid() {
-			_ = g.bounded(ctx, t.trim)
+			_ = bounded(ctx, t.trim)
 		}
 	}
 }
@@ -177,30 +193,30 @@ func (g *Group) keep(ctx context.Context) {
 var errFlush = errors.New("replica: the view is not on disk")
 
 // Mark flushes the view, and records in the log that it is on disk up to the entry that it returns.
-func (g *Group) Mark(ctx context.Context) (uint64, error) {
-	g.marking.Lock()
-	emptied, applied := g.emptied, g.cfg.View.Applied()
-	g.marking.Unlock()
-	if err := g.cfg.View.Flush(); err != nil { // it may take long
+func (k *keeper) Mark(ctx context.Context) (uint64, error) {
+	k.marking.Lock()
+	emptied, applied := k.emptied, k.cfg.View.Applied()
+	k.marking.Unlock()
+	if err := k.cfg.View.Flush(); err != nil { // it may take long
 		return 0, fmt.Errorf("%w: %w", errFlush, err)
 	}
-	g.marking.Lock()
-	defer g.marking.Unlock()
-	if emptied != g.emptied {
+	k.marking.Lock()
+	defer k.marking.Unlock()
+	if emptied != k.emptied {
 		return 0, errEmptied
 	}
-	return applied, g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Mark(ctx, g.cfg.Member, applied) })
+	return applied, bounded(ctx, func(ctx context.Context) error { return k.cfg.Log.Mark(ctx, k.cfg.Member, applied) })
 }
 
 var errEmptied = errors.New("replica: the view was emptied meanwhile")
 
 // Empty removes the mark, and then calls empty, which empties the view: the empty view is not taken for a disk that went
 // back. A mark of the view before is not written any more.
-func (g *Group) Empty(ctx context.Context, empty func() error) error {
-	g.marking.Lock()
-	defer g.marking.Unlock()
-	g.emptied++
-	if err := g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Mark(ctx, g.cfg.Member, 0) }); err != nil {
+func (k *keeper) Empty(ctx context.Context, empty func() error) error {
+	k.marking.Lock()
+	defer k.marking.Unlock()
+	k.emptied++
+	if err := bounded(ctx, func(ctx context.Context) error { return k.cfg.Log.Mark(ctx, k.cfg.Member, 0) }); err != nil {
 		return err
 	}
 	return empty()
@@ -236,12 +252,12 @@ func (t *Tenure) trim(ctx context.Context) error {
 func (g *Group) look(ctx context.Context) error {
 	reports, err := g.cfg.Log.Reports(ctx)
 	if err == nil {
-		g.compareAll(reports)
+		g.compareAll(g.known.get().Owner.Member, reports)
 	}
 	return err
 }
 
-func (g *Group) bounded(ctx context.Context, do func(context.Context) error) error {
+func bounded(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return do(ctx)

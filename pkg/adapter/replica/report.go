@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,28 +34,57 @@ func isWrong(err error) bool { return errors.Is(err, errDiffers) || errors.Is(er
 // hash is a hash of the view at an entry.
 type hash struct{ seq, hash uint64 }
 
-// note keeps the hash of the view.
-func (g *Group) note() {
-	seq, h := g.cfg.View.Chain()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.hashes == nil {
-		g.hashes = make([]hash, hashesKept)
+// comparison compares this member's view with the others', by hashes.
+type comparison struct {
+	cfg       *Config
+	differing atomic.Int64
+	discard   chan struct{} // holds one: the view differs from most others'
+
+	// mu guards the rest, for a moment: who applies a batch notes its hash, and the goroutine of keep compares.
+	mu        sync.Mutex
+	hashes    []hash // by number
+	differsAt uint64 // the first entry at which the owner was found to differ, 0: it does not
+	doubted   bool   // the view differs from the owner's, and the others have not reported yet
+}
+
+// reset begins anew with the view as it is now.
+func (c *comparison) reset() {
+	seq, h := c.cfg.View.Chain()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hashes, c.doubted, c.differsAt = make([]hash, hashesKept), false, 0
+	c.hashes[seq%hashesKept] = hash{seq, h}
+	select {
+	case <-c.discard:
+	default:
 	}
-	g.hashes[seq%hashesKept] = hash{seq, h}
+}
+
+// note keeps the hash of the view.
+func (c *comparison) note() {
+	seq, h := c.cfg.View.Chain()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hashes[seq%hashesKept] = hash{seq, h}
+}
+
+func (c *comparison) isDoubted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doubted
 }
 
 // report records what the others must know of this member, when that has changed, or must be repeated.
-func (g *Group) report(ctx context.Context) {
-	seq, h := g.cfg.View.Chain()
-	r := Report{Seq: seq, Hash: h, Copies: g.copies.Load(), Beat: g.reported.Beat}
-	again := g.cfg.Clock()-g.reportedAt >= keepEvery
-	if r.Copies == g.reported.Copies && g.reported.Beat != 0 && (!again || r == g.reported && !r.Copies) {
+func (k *keeper) report(ctx context.Context) {
+	seq, h := k.cfg.View.Chain()
+	r := Report{Seq: seq, Hash: h, Copies: k.copies.Load(), Beat: k.reported.Beat}
+	again := k.cfg.Clock()-k.reportedAt >= keepEvery
+	if r.Copies == k.reported.Copies && k.reported.Beat != 0 && (!again || r == k.reported && !r.Copies) {
 		return
 	}
 	r.Beat = time.Now().UnixNano()
-	if err := g.bounded(ctx, func(ctx context.Context) error { return g.cfg.Log.Report(ctx, g.cfg.Member, r) }); err == nil {
-		g.reported, g.reportedAt = r, g.cfg.Clock()
+	if err := bounded(ctx, func(ctx context.Context) error { return k.cfg.Log.Report(ctx, k.cfg.Member, r) }); err == nil {
+		k.reported, k.reportedAt = r, k.cfg.Clock()
 	}
 }
 
@@ -67,8 +98,8 @@ const (
 )
 
 // compare returns whether the view with the report has what this member's has.
-func (g *Group) compare(r Report) agreement {
-	switch own := g.hashes[r.Seq%hashesKept]; {
+func (c *comparison) compare(r Report) agreement {
+	switch own := c.hashes[r.Seq%hashesKept]; {
 	case own.seq != r.Seq || r.Seq == 0:
 		return unknown
 	case own.hash == r.Hash:
@@ -79,54 +110,50 @@ func (g *Group) compare(r Report) agreement {
 
 // compareAll compares this member's view with the others'. Of a view that differs from the owner's and from most others'
 // the member takes a copy. Until the others have reported, it is not ready, and claims nothing.
-func (g *Group) compareAll(reports map[string]Report) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.hashes == nil {
-		return
-	}
-	owner := g.state.Owner.Member
-	fromOwner := owner != g.cfg.Member && g.compare(reports[owner]) == differs
+func (c *comparison) compareAll(owner string, reports map[string]Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fromOwner := owner != c.cfg.Member && c.compare(reports[owner]) == differs
 	switch {
 	case !fromOwner && owner != "":
-		g.differsAt = 0
-	case fromOwner && g.differsAt == 0:
-		g.differsAt = reports[owner].Seq
+		c.differsAt = 0
+	case fromOwner && c.differsAt == 0:
+		c.differsAt = reports[owner].Seq
 	}
 	same, other := 1, 0
-	for _, m := range g.cfg.Members {
-		if m == g.cfg.Member {
+	for _, m := range c.cfg.Members {
+		if m == c.cfg.Member {
 			continue
 		}
-		switch g.compare(reports[m]) {
+		switch c.compare(reports[m]) {
 		case agrees:
-			if reports[m].Seq >= g.differsAt { // else they may differ behind it
+			if reports[m].Seq >= c.differsAt { // else they may differ behind it
 				same++
 			}
 		case differs:
 			other++
 		}
 	}
-	most := len(g.cfg.Members) / 2
-	if other != int(g.differing.Swap(int64(other))) {
+	most := len(c.cfg.Members) / 2
+	if other != int(c.differing.Swap(int64(other))) {
 		if other > 0 {
-			g.cfg.Logger.Error("members' views differ: look at the disks, and see docs/high-availability.md, A lost disk", "differ", other, "agree", same-1, "owner", owner)
+			c.cfg.Logger.Error("members' views differ: look at the disks, and see docs/high-availability.md, A lost disk", "differ", other, "agree", same-1, "owner", owner)
 		} else {
-			g.cfg.Logger.Info("this member's view agrees with the others' again")
+			c.cfg.Logger.Info("this member's view agrees with the others' again")
 		}
 	}
 	// The doubt lasts while there is no owner: it claims nothing then.
-	g.doubted = same <= most && (g.doubted && other > 0 || fromOwner)
+	c.doubted = same <= most && (c.doubted && other > 0 || fromOwner)
 	if fromOwner && other > most {
 		select {
-		case g.discard <- struct{}{}:
+		case c.discard <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // Differing is how many other members' views differ from this one's, as far as their reports say.
-func (g *Group) Differing() int { return int(g.differing.Load()) }
+func (c *comparison) Differing() int { return int(c.differing.Load()) }
 
 // hold is what the owner knows of a member that takes a copy.
 type hold struct {

@@ -97,7 +97,7 @@ func (t *Tenure) Append(batch []byte) error {
 		if rest = rest[len(part):]; len(rest) == 0 {
 			kind |= lastPart
 		}
-		entry := Entry{g.tail.Load() + 1, nil}
+		entry := Entry{g.Reached() + 1, nil}
 		entry.Data = seal(entry.Seq, kind, part)
 		err := t.appendEntry(entry)
 		if kind&lastPart == 0 && errors.Is(err, ErrUnknown) {
@@ -106,7 +106,7 @@ func (t *Tenure) Append(batch []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := g.apply(entry); err != nil {
+		if err := g.reader.apply(entry); err != nil {
 			t.fatal.Store(&err)
 			t.end(err)
 			return errors.Join(ErrUnknown, err)
@@ -161,7 +161,7 @@ func (t *Tenure) renew() {
 	sent := cfg.Clock()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	switch err := cfg.Log.Renew(ctx, t.epoch, t.g.tail.Load(), t.Now()); {
+	switch err := cfg.Log.Renew(ctx, t.epoch, t.g.Reached(), t.Now()); {
 	case err == nil:
 		t.extend(sent)
 	case errors.Is(err, ErrFenced):
@@ -207,10 +207,7 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 		break
 	}
 	cancel()
-	g.mu.Lock()
-	g.current = g.cfg.Clock()
-	g.clock.record(reading{t.Now(), g.wall(), g.current}, true)
-	g.mu.Unlock()
+	g.known.end(t.Now())
 	if err := t.fatal.Load(); err != nil {
 		return *err
 	}
