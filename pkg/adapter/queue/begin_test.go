@@ -30,9 +30,7 @@ var changes = map[string]func(*Source) error{
 func taken(t *testing.T) (*Source, *Delivery, func()) {
 	t.Helper()
 	s, done := open(t, nil)
-	if _, err := s.Schedule("k", &schedule.Request{UID: "u1"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.Schedule("k", &schedule.Request{UID: "u1"}, nil)))
 	synctest.Wait() // its page is loaded
 	d, err := s.Take()
 	if d == nil || err != nil {
@@ -54,9 +52,7 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 	defer done()
 	cancelled := 0
 	d.OnCallOff(func() { cancelled++ })
-	if err := change(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, change(s))
 	if _, ok := d.Begin(); ok || cancelled != 1 {
 		t.Errorf("%s: begins %v, ended %d times", name, ok, cancelled)
 	}
@@ -83,9 +79,7 @@ func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 		s, d, done := taken(t)
 		defer done()
 		d.OnCallOff(func() { t.Error("called off") })
-		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil)))
 		if _, ok := d.Begin(); !ok {
 			t.Error("it does not begin")
 		}

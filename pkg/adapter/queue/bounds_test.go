@@ -21,9 +21,7 @@ func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) 
 	t.Helper()
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg := Config{Store: db, Fatal: fatal, Random: func() float64 { return 0 }}
 	settings := &schedule.Spec{
 		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
@@ -33,18 +31,12 @@ func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) 
 		change(&cfg, settings)
 	}
 	q, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := q.Set(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s, func() {
 		q.Close()
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, db.Close())
 	}
 }
 
@@ -59,9 +51,7 @@ func fill(t *testing.T, s *Source, n int, at time.Time) {
 			items[i] = Item{Key: fmt.Sprintf("k%06d", from+i), Request: schedule.Request{DueAt: at}}
 		}
 		out, err := s.ScheduleAll(items, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, o := range out {
 			if o.Err != nil {
 				t.Fatal(o.Err)
@@ -92,9 +82,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 		time.Sleep(time.Hour)
 		for i := 0; i < n; {
 			d, err := s.Take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s.page.mu.Lock()
 			if held := s.page.rows.Len(); held > 2*rows {
 				t.Fatalf("%d rows in memory", held)
@@ -109,9 +97,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 			if want := fmt.Sprintf("k%06d", i); d.Key != want {
 				t.Fatalf("%s is handed out, want %s", d.Key, want)
 			}
-			if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 			i++
 		}
 		if c, err := s.Counts(); err != nil || c.Pending != 0 {
@@ -155,16 +141,12 @@ func TestMaxPending_ExactAtOnce(t *testing.T) {
 		t.Errorf("%+v %v", counts, err)
 	}
 	views, _, err := s.List(ListOptions{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := after(time.Minute)
 	if got, err := s.Schedule(views[0].Key, &r, nil); err != nil || got.Result != schedule.Replaced {
 		t.Error("replacing an existing key is still allowed:", got, err)
 	}
-	if err := s.Cancel(views[0].Key, schedule.Conditions{}); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Cancel(views[0].Key, schedule.Conditions{}))
 	if _, err := s.Schedule("new", &r, nil); err != nil {
 		t.Error("a key was removed, and a new one is refused:", err)
 	}
@@ -190,9 +172,7 @@ func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 			{"a", first}, {"a", after(time.Hour)}, {"a", keep}, {"a", fail}, {"a", bad}, {"", after(0)},
 			{"gone", drop}, {"gone", first}, {"over", first}, {"b", first},
 		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got []string
 		for _, o := range out {
 			if o.Err != nil {
@@ -229,7 +209,5 @@ func TestTogether_OneRefusedRefusesAll(t *testing.T) {
 	if views, _, _ := s.List(ListOptions{Limit: 10}); len(views) != 0 {
 		t.Errorf("%+v", views)
 	}
-	if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"a", r}}); err != nil {
-		t.Error(err)
-	}
+	must(t, s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"a", r}}))
 }

@@ -75,16 +75,12 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 		now := time.Now().UTC()
 		for i := range 2*sweepRows + 10 {
 			e := &schedule.Entry{Revision: uint64(i + 1), DueAt: now.Add(time.Hour), ExpiresAt: now.Add(time.Second)}
-			if _, err := s.q.store.Apply(true, store.Change{Source: "absent", Key: fmt.Sprint(i), New: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.store.Apply(true, store.Change{Source: "absent", Key: fmt.Sprint(i), New: e})))
 		}
 		r := after(time.Hour)
 		r.ExpiresAt = now.Add(2 * time.Second)
 		for _, key := range []string{"a", "b"} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			r.ExpiresAt = r.ExpiresAt.Add(20 * time.Second)
 		}
 		for want := int64(1); want >= 0; want-- {
@@ -97,9 +93,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 		settings := *s.Spec()
 		settings.UID, settings.Name = "absent", "absent"
 		back, err := s.q.Set(&settings)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(5 * time.Second)
 		if c, err := back.Counts(); err != nil || c.Pending != 0 {
 			t.Errorf("%+v %v", c, err)
@@ -125,9 +119,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 		defer done()
 		r := after(time.Hour)
 		for _, key := range []string{"a", "b", "c"} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			broken.Store(key, true)
 		}
 		if _, err := s.Schedule("d", &r, nil); err == nil {
@@ -137,9 +129,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 			t.Error(got, err)
 		}
 		broken.Delete("a")
-		if err := s.Cancel("b", schedule.Conditions{}); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Cancel("b", schedule.Conditions{}))
 		broken.Delete("b")
 		if c, err := s.Counts(); err != nil || c.Pending != 2 {
 			t.Errorf("%+v %v", c, err)
@@ -196,13 +186,9 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 		for range 10 {
 			time.Sleep(time.Second)
 			for d, err := s.Take(); d != nil || err != nil; d, err = s.Take() {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				taken[d.Key] = true
-				if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 			}
 		}
 		if len(taken) != n {
@@ -222,9 +208,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		return nil
 	}))
 	db, err := store.Open(store.Options{Dir: "data", FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
@@ -268,13 +252,9 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		during = waits >= 0 && db.Waiting() && held(s.stripes.of(items[waits].Key))
 	}
 	full.Store(false)
-	if err := <-written; err != nil {
-		t.Error(err)
-	}
+	must(t, <-written)
 	s.q.Close()
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, db.Close())
 }
 
 // A call that outlives the store ends with a refusal, and not the process.
@@ -282,9 +262,7 @@ func TestCall_BehindTheEndIsNoFault(t *testing.T) {
 	t.Parallel()
 	s, done := open(t, nil)
 	r := after(time.Hour)
-	if _, err := s.Schedule("k", &r, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.Schedule("k", &r, nil)))
 	done()
 	_, putErr := s.Schedule("k", &r, nil)
 	_, allErr := s.CancelAll(t.Context(), "")
@@ -322,9 +300,7 @@ func TestPages_ShareTheirBudget(t *testing.T) {
 		for i := range 7 {
 			settings := *s.Spec()
 			settings.UID, settings.Name = fmt.Sprint(i), fmt.Sprint(i)
-			if _, err := s.q.Set(&settings); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.Set(&settings)))
 		}
 		time.Sleep(heartbeatEvery)
 		synctest.Wait()

@@ -137,9 +137,7 @@ func (s *endingStore) contents(t *testing.T) map[string]uint64 {
 	all := map[string]uint64{}
 	items, _, err := s.Store.List("s", "", "", 10_000, true)
 	letters, _, e := s.Store.Letters("s", schedule.KeptLetterKey(""), "", 10_000, true)
-	if err = errors.Join(err, e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, e))
 	for _, i := range append(items, letters...) {
 		all[i.Key] = i.Entry.Revision
 	}
@@ -221,9 +219,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	for i := range items {
 		items[i] = Item{Key: fmt.Sprintf("a%03d", i), Request: after(time.Hour)}
 	}
-	if _, err := s.ScheduleAll(items, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.ScheduleAll(items, nil)))
 	synctest.Wait()
 	before := db.contents(t)
 	if len(before) != len(items)+3 {
@@ -270,9 +266,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 				s, db, logged, done := openEnding(t, why, 1)
 				defer done()
 				deliver(t, s, "older", refused)
-				if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errorOf(s.Schedule("k", &schedule.Request{}, nil)))
 				synctest.Wait()
 				d, err := s.Take()
 				if d == nil || err != nil {

@@ -26,18 +26,14 @@ func keeping(t *testing.T, keep int) (*Source, func()) {
 // deliver schedules a key for now and ends its delivery.
 func deliver(t *testing.T, s *Source, key string, o schedule.Outcome) schedule.Disposition {
 	t.Helper()
-	if _, err := s.Schedule(key, &schedule.Request{Event: &schedule.Event{Type: "t-" + key}}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.Schedule(key, &schedule.Request{Event: &schedule.Event{Type: "t-" + key}}, nil)))
 	synctest.Wait()
 	d, err := s.Take()
 	if err != nil || d == nil || d.Key != key {
 		t.Fatalf("took %+v %v", d, err)
 	}
 	what, err := s.Finish(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return what
 }
 
@@ -47,9 +43,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 	var keys []string
 	for token := ""; ; {
 		letters, next, err := s.Letters.List(prefix, token, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, l := range letters {
 			keys = append(keys, l.Key)
 		}
@@ -105,19 +99,13 @@ func TestKept_UntilItsAge(t *testing.T) {
 		time.Sleep(time.Hour - 10*time.Second)
 		s.q.Close()
 		q, err := Open(s.q.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() {
 			q.Close()
-			if err := s.q.store.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, s.q.store.Close())
 		}()
 		again, err := q.Set(s.Spec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := letterKeys(t, again, ""); got != "k" || again.usage.kept.Load() != 1 {
 			t.Errorf("after a restart: %q, %d", got, again.usage.kept.Load())
 		}
@@ -142,9 +130,7 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 		set := func(keep int, age time.Duration) {
 			n := *s.Spec()
 			n.Letters = schedule.Letters{Keep: keep, MaxAge: age}
-			if _, err := s.q.Set(&n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.Set(&n)))
 			synctest.Wait()
 		}
 		if set(2, time.Hour); letterKeys(t, s, "") != "b c" {
@@ -191,9 +177,7 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
 		}
 		for range 2 { // idempotent
-			if err := s.Letters.Discard("k000"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Letters.Discard("k000"))
 		}
 		if there, err := s.Letters.Redrive("k000", false, nil); there || err != nil {
 			t.Errorf("an absent one: %v %v", there, err)
@@ -232,9 +216,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 			deliver(t, s, key, refused)
 		}
 		newer := schedule.Request{Event: &schedule.Event{Type: "newer"}}
-		if _, err := s.Schedule("flies", &newer, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("flies", &newer, nil)))
 		synctest.Wait()
 		d, err := s.Take()
 		if err != nil || d == nil {
@@ -242,9 +224,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		}
 		hour := time.Hour
 		newer.Delay = &hour
-		if _, err := s.Schedule("waits", &newer, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("waits", &newer, nil)))
 		for _, key := range []string{"flies", "waits"} {
 			if there, err := s.Letters.Redrive(key, false, nil); there || !is(err, schedule.CodeExists) {
 				t.Errorf("%s: %v %v", key, there, err)
@@ -253,9 +233,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		if n, skipped, err := s.Letters.RedriveAll(t.Context(), "", false, nil); n != 1 || skipped != 2 || err != nil || letterKeys(t, s, "") != "flies waits" {
 			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
 		}
-		if _, err := s.Finish(d, down); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Finish(d, down)))
 		for _, key := range []string{"flies", "waits"} {
 			if v, ok, err := s.Get(key); !ok || err != nil || v.Event.Type != "newer" {
 				t.Errorf("%s: %+v %v", key, v.Event, err)
@@ -316,14 +294,10 @@ func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 					if d == nil || err != nil {
 						t.Fatal(d, err)
 					}
-					if _, err := s.Finish(d, refused); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errorOf(s.Finish(d, refused)))
 				}
 				if c.then != nil {
-					if err := c.then(s); err != nil {
-						t.Fatal(err)
-					}
+					must(t, c.then(s))
 				}
 				there, err := s.Letters.Redrive("k", false, nil)
 				if there == c.newer || is(err, schedule.CodeExists) != c.newer {
@@ -353,9 +327,7 @@ func TestList_SelectsByState(t *testing.T) {
 		}
 		var flying []*Delivery
 		for _, key := range []string{"f2", "f1", "f3"} {
-			if _, err := s.Schedule(key, &schedule.Request{}, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &schedule.Request{}, nil)))
 			synctest.Wait()
 			d, err := s.Take()
 			if err != nil || d == nil {
@@ -366,22 +338,16 @@ func TestList_SelectsByState(t *testing.T) {
 		}
 		r := after(time.Minute)
 		for _, key := range []string{"w2", "w1", "f3"} { // behind f3
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 		}
 		r = after(0)
-		if _, err := s.Schedule("d1", &r, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("d1", &r, nil)))
 		list := func(state State, byDue bool, prefix string) string {
 			var keys []string
 			o := ListOptions{Limit: 1, ByDue: byDue, State: state, Prefix: prefix}
 			for range 100 {
 				views, next, err := s.List(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, v := range views {
 					keys = append(keys, v.Key)
 				}
@@ -416,9 +382,7 @@ func TestList_SelectsByState(t *testing.T) {
 			t.Errorf("in flight: %d attempts", v.Attempts())
 		}
 		for _, d := range flying {
-			if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 		}
 	})
 }
@@ -430,9 +394,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 		s, done := open(t, nil)
 		defer done()
 		f, _, err := s.Follow(0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		deliver(t, s, "k", down)
 		time.Sleep(time.Second)
@@ -441,9 +403,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		time.Sleep(time.Minute)
-		if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}})))
 		events, _, _, _ := f.Next(nil, 10)
 		var got []string
 		for _, e := range events {
@@ -461,9 +421,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 			items[1] != (recent.Outcome{At: items[1].At, Result: "retrying", Status: 503}) {
 			t.Errorf("%+v %v", items, err)
 		}
-		if err := s.q.Remove("s"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.q.Remove("s"))
 		if _, _, _, ended := f.Next(nil, 1); !ended {
 			t.Error("the events of a removed source go on")
 		}
@@ -477,26 +435,18 @@ func TestSource_HistoryOfEnds(t *testing.T) {
 		s, done := open(t, nil)
 		defer done()
 		f, _, err := s.Follow(0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		in := schedule.Request{Delay: new(time.Hour)}
 		expires := in
 		expires.ExpiresAt = time.Now().Add(time.Minute)
 		for key, r := range map[string]schedule.Request{"old": expires, "gone": in} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 		}
 		past := schedule.Request{ExpiresAt: time.Now().Add(-time.Second)}
-		if _, err := s.Schedule("past", &past, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("past", &past, nil)))
 		for range 2 { // the second one finds nothing
-			if err := s.Cancel("gone", schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Cancel("gone", schedule.Conditions{}))
 		}
 		time.Sleep(2 * time.Minute)
 		for key, want := range map[string]string{"old": "expired", "past": "expired", "gone": "deleted"} {

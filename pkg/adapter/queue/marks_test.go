@@ -30,9 +30,7 @@ func recount(t *testing.T, s *Source, watch uint64) {
 	if err == nil {
 		err = s.Marks.SetState(store.WatchState{Watch: countOf(watch), Scope: store.MarkCount{Watch: watch, Marks: n, Bytes: bytes}.Scope()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // marked adds up the bytes of the marks that the store holds of a source.
@@ -99,9 +97,7 @@ func (m *marking) report(items []Item, changes ...store.MarkChange) error {
 func (m *marking) end(t *testing.T) {
 	t.Helper()
 	for _, watch := range []uint64{m.watch, countOf(m.watch)} {
-		if err := m.s.Marks.Remove(watch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.s.Marks.Remove(watch))
 	}
 	m.sizes = map[string]int64{}
 }
@@ -151,9 +147,7 @@ func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
 	defer h.close()
 	m := &marking{h.sources[0], 1, map[string]int64{}}
-	if err := m.report(nil, m.change("large", 8000), m.change("small", 5000)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.report(nil, m.change("large", 8000), m.change("small", 5000)))
 	s, fill := h.sources[0], int(16_000-h.sources[0].usage.tenant.bytes.Load()-bytesOf("fill", sized(0)))
 	if got := h.put(0, "fill", sized(fill)); got != "" || s.usage.tenant.bytes.Load() != 16_000 {
 		t.Fatal(got, s.usage.tenant.bytes.Load())
@@ -177,12 +171,8 @@ func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	// A lower ceiling does not change that.
 	lower := *s.Spec()
 	lower.Ceilings.MaxBytes = 100
-	if _, err := h.q.Set(&lower); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.report(items(3500), m.change("large", -1)); err != nil {
-		t.Error(err)
-	}
+	must(t, errorOf(h.q.Set(&lower)))
+	must(t, m.report(items(3500), m.change("large", -1)))
 	h.check("at the end")
 }
 
@@ -193,9 +183,7 @@ func TestMarks_TheirEndFreesBytesForEachKey(t *testing.T) {
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
 	defer h.close()
 	m := &marking{h.sources[0], 1, map[string]int64{}}
-	if err := m.report(nil, m.change("large", 8000)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.report(nil, m.change("large", 8000)))
 	capacity := 16_000 - h.sources[0].usage.tenant.bytes.Load() + m.sizes["large"]
 	items := func(second int) []Item { return []Item{{"k1", sized(5000)}, {"k2", sized(second)}} }
 	second := int(capacity - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
@@ -276,9 +264,7 @@ func openFailing(t *testing.T) (*Source, *fails, *marking) {
 func TestMarks_FailureReleasesThem(t *testing.T) {
 	t.Parallel()
 	s, f, m := openFailing(t)
-	if err := m.report(nil, m.change("a", 100)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.report(nil, m.change("a", 100)))
 	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
 	f.fail, f.lazy = true, true
 	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("a", -1)} {
@@ -298,9 +284,7 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 func TestMarks_LastPageFails(t *testing.T) {
 	t.Parallel()
 	s, f, m := openFailing(t)
-	if err := m.report(nil, m.change("large", 3000)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.report(nil, m.change("large", 3000)))
 	items := func(n int, reason string) (items []Item) {
 		for i := range n {
 			r := after(time.Hour)
@@ -311,9 +295,7 @@ func TestMarks_LastPageFails(t *testing.T) {
 	}
 	for _, it := range items(5, "") {
 		it.Request.Event = &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}
-		if _, err := s.Schedule(it.Key, &it.Request, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule(it.Key, &it.Request, nil)))
 	}
 	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
 	full := *s.Spec()
@@ -343,9 +325,7 @@ func TestMarks_SumIsNeverLessThanZero(t *testing.T) {
 	defer h.close()
 	c := mark("a")
 	c.Remove, c.Before = true, 1000
-	if err := h.sources[0].Marks.Report(nil, []store.MarkChange{c}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.sources[0].Marks.Report(nil, []store.MarkChange{c}))
 	h.check("at the end")
 }
 

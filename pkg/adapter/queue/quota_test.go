@@ -212,9 +212,7 @@ func TestQuota_RefusalNamesWhich(t *testing.T) {
 			}
 			expect("in place, a byte larger", grown, h.put(0, "a", sized(1001)))
 			h.check("after refusals")
-			if err := h.sources[0].Cancel("b", schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.sources[0].Cancel("b", schedule.Conditions{}))
 			expect("the quota is free again", "", h.put(0, "c", sized(900)))
 			h.check("at the end")
 
@@ -275,9 +273,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	out, err := s.ScheduleAll([]Item{
 		{"a", sized(100)}, {"b", drop}, {"b", sized(100)}, {"c", sized(100)}, {"a", sized(1)}, {"a", sized(100)}, {"a", sized(101)},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, o := range out {
 		if o.Err != nil {
@@ -340,9 +336,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 			if d == nil || err != nil {
 				t.Fatal("nothing is due", err)
 			}
-			if _, err := s.Finish(d, o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(d, o)))
 			h.check("after an outcome")
 		}
 		outcome(schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{Reply: &schedule.Event{Data: make([]byte, 5000)}}})
@@ -443,14 +437,10 @@ func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	}
 	moved := *h.settings[1]
 	moved.Namespace = "b"
-	if _, err := h.q.Set(&moved); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(h.q.Set(&moved)))
 	h.check("after a move")
 	for range 2 { // removing what is removed changes nothing
-		if err := h.q.Remove(h.settings[0].UID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.q.Remove(h.settings[0].UID))
 		h.check("after a removal")
 	}
 	h.set(h.settings[0])
@@ -532,14 +522,10 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 				t.Fatal(err)
 			}
 		case n < 11:
-			if err := s.Cancel(key(), schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Cancel(key(), schedule.Conditions{}))
 		case n < 15:
 			d, err := s.Take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if d != nil {
 				under = append(under, struct {
 					s *Source
@@ -556,21 +542,15 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 				}
 			}
 			o.Failure = schedule.Failure{Dest: "http://x", Data: make([]byte, r.IntN(100))}
-			if _, err := under[i].s.Finish(under[i].d, o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(under[i].s.Finish(under[i].d, o)))
 			under = append(under[:i], under[i+1:]...)
 		case n < 19:
 			time.Sleep(time.Duration(r.IntN(30)) * time.Second)
 			synctest.Wait()
 		case r.IntN(10) == 0:
-			if _, err := s.CancelAll(t.Context(), []string{"", "k1"}[r.IntN(2)]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.CancelAll(t.Context(), []string{"", "k1"}[r.IntN(2)])))
 		case r.IntN(10) == 0:
-			if err := h.q.Remove(s.uid); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.q.Remove(s.uid))
 			for i, settings := range h.settings {
 				if settings.UID == s.uid {
 					var err error
@@ -591,3 +571,14 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 		t.Error("nothing was refused: the quotas were not tried")
 	}
 }
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errorOf is the error of a step whose value is not needed.
+func errorOf[T any](_ T, err error) error { return err }

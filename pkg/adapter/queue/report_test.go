@@ -66,26 +66,16 @@ func TestReport_AllOrNothing(t *testing.T) {
 				t.Errorf("%s: there are marks of %v and %d keys", what, found, h.sources[0].usage.keys.Load())
 			}
 		}
-		if err := h.sources[0].Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}))
 		kept := due
 		kept.Policy = schedule.Keep
-		if err := h.sources[0].Marks.Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}))
 		gone := mark("a/c")
 		gone.Remove, gone.Before = true, gone.Mark.Size()
-		if err := h.sources[0].Marks.Report(nil, []store.MarkChange{mark("only"), gone}); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.sources[0].Marks.Report(nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report(nil, []store.MarkChange{mark("only"), gone}))
+		must(t, h.sources[0].Marks.Report(nil, nil))
 		state := store.WatchState{Watch: 1, Version: "9", Complete: true}
-		if err := h.sources[0].Marks.SetState(state); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.SetState(state))
 		recount(t, h.sources[0], 1)
 		h.check("with marks")
 		h.close()
@@ -105,9 +95,7 @@ func TestReport_AllOrNothing(t *testing.T) {
 			t.Error("of another source:", found)
 		}
 		for _, watch := range []uint64{1, countOf(1)} {
-			if err := s.Marks.Remove(watch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Marks.Remove(watch))
 		}
 		if states, err := s.Marks.States(); len(states) > 0 || err != nil || objects(t, s) != nil || s.usage.keys.Load() != 2 {
 			t.Error("a watch that was removed has states or marks, or took keys away:", states, err, s.usage.keys.Load())
@@ -128,9 +116,7 @@ func TestReport_FullDisk(t *testing.T) {
 		h.open()
 		defer h.close()
 		s := h.sources[0]
-		if err := s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}))
 		free(1<<30/20 - 1)
 		full := "storage_full the adapter's disk is full"
 		if got := refusal(t, s.Marks.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
@@ -149,9 +135,7 @@ func TestReport_FullDisk(t *testing.T) {
 			t.Error(got)
 		}
 		free(1 << 30)
-		if err := s.Marks.Report(nil, []store.MarkChange{mark("a/d")}); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Marks.Report(nil, []store.MarkChange{mark("a/d")}))
 	})
 }
 
@@ -193,9 +177,7 @@ func TestReport_OfARemovedSource(t *testing.T) {
 	for range 4 {
 		<-first
 	}
-	if err := h.q.Remove(s.uid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.q.Remove(s.uid))
 	reporters.Wait()
 	if all, err := h.db.Sources(); len(all) != 0 || err != nil {
 		t.Errorf("there are sources %v: %v", all, err)
@@ -239,22 +221,16 @@ func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 		for i := range 5 {
 			r, key := after(time.Hour), fmt.Sprint("k", i)
 			r.Event = large.Event
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			keep, inherit = append(keep, Item{key, sized(1)}), append(inherit, Item{key, after(time.Minute)})
 		}
 		a.seen = nil
-		if err := s.Marks.Report(inherit, []store.MarkChange{mark("a")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Marks.Report(inherit, []store.MarkChange{mark("a")}))
 		if want := []string{"3 changes 0 marks", "2 changes 1 marks"}; !cmp.Equal(a.seen, want) {
 			t.Error(a.seen, want)
 		}
 		a.seen = nil
-		if err := s.Marks.Report(keep, []store.MarkChange{mark("a")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Marks.Report(keep, []store.MarkChange{mark("a")}))
 		if want := []string{"5 changes 1 marks"}; !cmp.Equal(a.seen, want) {
 			t.Error(a.seen, want)
 		}
@@ -280,9 +256,7 @@ func TestReport_CarriesTheState(t *testing.T) {
 		if states, err := s.Marks.States(); err != nil || len(states) > 0 {
 			t.Errorf("%v, %v after a refused report", states, err)
 		}
-		if err := s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}))
 		want := []store.WatchState{*at("7").State}
 		if states, err := s.Marks.States(); err != nil || !cmp.Equal(states, want) || len(objects(t, s)) != 1 {
 			t.Errorf("%v, %v, want %v", states, err, want)
@@ -318,22 +292,16 @@ func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
 					for range c.others {
 						items = append(items, Item{"other", sized(10)})
 					}
-					if err := s.Marks.Report(items, nil); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Marks.Report(items, nil))
 				}
 				time.Sleep(2 * time.Second)
 				for {
 					d, err := s.Take()
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if d == nil {
 						break
 					}
-					if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204})))
 				}
 				if _, there, err := s.Get("k"); there == c.ends || err != nil {
 					t.Errorf("the key is there: %t, %v", there, err)

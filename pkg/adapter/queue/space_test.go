@@ -30,9 +30,7 @@ func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
 			cfg.Wake = func(*Source) { woken.Add(1) }
 		})
 		defer done()
-		if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("k", &schedule.Request{}, nil)))
 		synctest.Wait() // its page is loaded
 		full.Store(true)
 		if d, err := s.Take(); d != nil || err != nil || !s.NextAt().IsZero() {

@@ -30,21 +30,15 @@ func TestLevel_WrittenOnceAllUnderstand(t *testing.T) {
 	log := &levelLog{}
 	for _, step := range []struct{ agreed, want int }{{1, 1}, {2, 2}, {1, 2}, {3, 3}} {
 		v, err := OpenView(Options{Dir: "data", FS: fs})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		log.view, log.agreed = v, step.agreed
 		db, err := v.Own(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fill(t, db, "a")
 		if got := levelOf(log.last); got != step.want {
 			t.Errorf("agreed %d: it wrote %d, want %d", step.agreed, got, step.want)
 		}
-		if err := errors.Join(db.Close(), v.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(db.Close(), v.Close()))
 	}
 	level = "2"
 	if _, err := OpenView(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrLevel) {
@@ -59,7 +53,5 @@ func TestLevel_WrittenOnceAllUnderstand(t *testing.T) {
 		}
 	}
 	binary.LittleEndian.PutUint64(log.last, 0) // of a program without levels
-	if err := errors.Join(v.Apply(at+1, log.last), v.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(v.Apply(at+1, log.last), v.Close()))
 }
