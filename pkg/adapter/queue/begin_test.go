@@ -27,16 +27,12 @@ var changes = map[string]func(*Source) error{
 }
 
 // taken is, in a bubble, a source with a delivery of key k under way.
-func taken(t *testing.T) (*Source, *Delivery, func()) {
+func taken(t *testing.T) (*Source, *Delivery) {
 	t.Helper()
-	s, done := open(t, nil)
+	s, _ := open(t, nil)
 	must(t, errorOf(s.Schedule("k", &schedule.Request{UID: "u1"}, nil)))
-	synctest.Wait() // its page is loaded
-	d, err := s.Take()
-	if d == nil || err != nil {
-		t.Fatal(d, err)
-	}
-	return s, d, done
+	d := take(t, s)
+	return s, d
 }
 
 // Once a change is answered, an attempt that had not begun does not begin, and is not counted.
@@ -48,8 +44,7 @@ func TestChange_CallsOffAnAttemptThatHasNotBegun(t *testing.T) {
 }
 
 func callsOff(t *testing.T, name string, change func(*Source) error) {
-	s, d, done := taken(t)
-	defer done()
+	s, d := taken(t)
 	cancelled := 0
 	d.OnCallOff(func() { cancelled++ })
 	must(t, change(s))
@@ -76,8 +71,7 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, d, done := taken(t)
-		defer done()
+		s, d := taken(t)
 		d.OnCallOff(func() { t.Error("called off") })
 		must(t, errorOf(s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil)))
 		if _, ok := d.Begin(); !ok {
@@ -92,8 +86,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 	for name, change := range changes {
 		for _, readsFail := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s, d, done := taken(t)
-				defer done()
+				s, d := taken(t)
 				wrote, ok := d.Begin()
 				if !ok {
 					t.Fatal("it does not begin")
@@ -133,7 +126,7 @@ func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var meanwhile atomic.Pointer[func()]
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Owns = func() bool {
 				if f := meanwhile.Swap(nil); f != nil {
 					(*f)()
@@ -141,7 +134,6 @@ func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 				return true
 			}
 		})
-		defer done()
 		synctest.Wait() // its page is loaded
 		suspend := func() {
 			suspended := *s.Spec()

@@ -21,41 +21,11 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// badReads is a store of which some entries cannot be read.
-type badReads struct {
-	store.Store
-	err func(key string) error
-}
-
-func (b badReads) Get(source, key string) (*schedule.Entry, error) {
-	if err := b.err(key); err != nil {
-		return nil, err
-	}
-	return b.Store.Get(source, key)
-}
-
-func (b badReads) Outline(source, key string, most int64) (*schedule.Entry, error) {
-	if err := b.err(key); err != nil {
-		return nil, err
-	}
-	return b.Store.Outline(source, key, most)
-}
-
-func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
-	for _, key := range keys {
-		if err := b.err(key); err != nil {
-			return err
-		}
-	}
-	return b.Store.GetAll(source, keys, entries, most)
-}
-
 // Above the exact count the numbers are older, and not 0.
 func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		at := time.Now()
 		fill(t, s, exactDue+100, at)
 		for range 2 { // counted anew, then as counted before
@@ -70,8 +40,7 @@ func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		now := time.Now().UTC()
 		for i := range 2*sweepRows + 10 {
 			e := &schedule.Entry{Revision: uint64(i + 1), DueAt: now.Add(time.Hour), ExpiresAt: now.Add(time.Second)}
@@ -107,16 +76,15 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var broken sync.Map
-		corrupt := func(key string) error {
+		corrupt := func(_, key string) error {
 			if _, is := broken.Load(key); is {
 				return &store.CorruptError{Source: "s", Key: key, Err: errors.New("bad")}
 			}
 			return nil
 		}
-		s, done := open(t, func(c *Config, s *schedule.Spec) {
-			c.Store, s.MaxPending = badReads{c.Store, corrupt}, 3
+		s, _ := open(t, func(c *Config, s *schedule.Spec) {
+			c.Store, s.MaxPending = &hooked{Store: c.Store, before: corrupt}, 3
 		})
-		defer done()
 		r := after(time.Hour)
 		for _, key := range []string{"a", "b", "c"} {
 			must(t, errorOf(s.Schedule(key, &r, nil)))
@@ -157,15 +125,14 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var failing atomic.Bool
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
-			c.Store = badReads{c.Store, func(string) error {
-				if failing.Load() {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
+			c.Store = &hooked{Store: c.Store, before: func(_, key string) error {
+				if key != "" && failing.Load() {
 					return syscall.EIO
 				}
 				return nil
 			}}
 		})
-		defer done()
 		n := 3 * int(maxRereads)
 		fill(t, s, n, time.Now())
 		failing.Store(true)
@@ -209,6 +176,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	}))
 	db, err := store.Open(store.Options{Dir: "data", FS: fs})
 	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
 	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
@@ -253,8 +221,6 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	}
 	full.Store(false)
 	must(t, <-written)
-	s.q.Close()
-	must(t, db.Close())
 }
 
 // A call that outlives the store ends with a refusal, and not the process.
@@ -276,8 +242,7 @@ func TestCall_BehindTheEndIsNoFault(t *testing.T) {
 // A caller that has gone does not keep a long cancellation going.
 func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	s, done := open(t, nil)
-	defer done()
+	s, _ := open(t, nil)
 	fill(t, s, 3*cancelPage, time.Now().Add(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -294,8 +259,7 @@ func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 func TestPages_ShareTheirBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
-		defer done()
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
 		fill(t, s, 1000, time.Now().Add(time.Hour))
 		for i := range 7 {
 			settings := *s.Spec()
@@ -315,10 +279,9 @@ func TestClock_MarkFollowsAJumpBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var offset atomic.Int64
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 		})
-		defer done()
 		for _, jump := range []time.Duration{365 * 24 * time.Hour, 0} {
 			offset.Store(int64(jump))
 			time.Sleep(2 * time.Minute)

@@ -26,8 +26,7 @@ func still(t *testing.T, keys int) *Source {
 func delivering(t *testing.T, keys, inFlight int) *Source {
 	t.Helper()
 	now := time.Unix(1_900_000_000, 0)
-	s, done := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
-	t.Cleanup(done)
+	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
 	for i := range keys {
 		r := schedule.Request{DueAt: now.Add(time.Hour), UID: "u", Event: large(byte(i))}
 		if i < inFlight {
@@ -168,12 +167,7 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 // A bulk call with large events is applied in pages, because the log of a group keeps each change in memory.
 func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	t.Parallel()
-	var a *applies
-	s, done := open(t, func(c *Config, _ *schedule.Spec) {
-		a = &applies{Store: c.Store}
-		c.Store = a
-	})
-	defer done()
+	s, seen := watched(t)
 	items := make([]Item, 40)
 	for i := range items {
 		items[i] = Item{Key: fmt.Sprintf("k%02d", i), Request: schedule.Request{Event: large(byte(i))}}
@@ -189,8 +183,8 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 		}
 	}
 	want := slices.Repeat([]string{"6 changes 0 marks"}, 6) // 600 KiB: the sixth event exceeds a page
-	if want = append(want, "4 changes 0 marks"); !slices.Equal(a.seen, want) {
-		t.Errorf("the call made %q", a.seen)
+	if got, want := seen(), append(want, "4 changes 0 marks"); !slices.Equal(got, want) {
+		t.Errorf("the call made %q", got)
 	}
 }
 

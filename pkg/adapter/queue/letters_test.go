@@ -19,22 +19,19 @@ var (
 )
 
 // keeping is a queue whose source keeps so many dead letters for an hour.
-func keeping(t *testing.T, keep int) (*Source, func()) {
-	return open(t, func(_ *Config, s *schedule.Spec) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+func keeping(t *testing.T, keep int) *Source {
+	s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+	return s
 }
 
-// deliver schedules a key for now and ends its delivery.
-func deliver(t *testing.T, s *Source, key string, o schedule.Outcome) schedule.Disposition {
+// counted are the bytes that are counted of the source, which are those that are stored.
+func counted(t *testing.T, s *Source) int64 {
 	t.Helper()
-	must(t, errorOf(s.Schedule(key, &schedule.Request{Event: &schedule.Event{Type: "t-" + key}}, nil)))
-	synctest.Wait()
-	d, err := s.Take()
-	if err != nil || d == nil || d.Key != key {
-		t.Fatalf("took %+v %v", d, err)
+	stored, err := s.q.store.Bytes("s")
+	if err != nil || stored != s.usage.bytes.Load() {
+		t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
 	}
-	what, err := s.Finish(d, o)
-	must(t, err)
-	return what
+	return stored
 }
 
 // letterKeys are the keys of the dead letters that are kept.
@@ -57,8 +54,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 func TestKept_NewestOneForEachKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 3)
-		defer done()
+		s := keeping(t, 3)
 		for _, key := range []string{"c", "a", "b", "c", "d"} {
 			if what := deliver(t, s, key, refused); what != schedule.KeptLetter {
 				t.Errorf("%s: %s", key, what)
@@ -83,9 +79,8 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 		if d, takeErr := s.Take(); len(views) > 0 || err != nil || d != nil || takeErr != nil {
 			t.Errorf("they are keys: %+v %v, delivered %+v %v", views, err, d, takeErr)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() || stored == 0 {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
+		if counted(t, s) == 0 {
+			t.Error("no bytes are counted")
 		}
 	})
 }
@@ -94,18 +89,13 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 func TestKept_UntilItsAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := keeping(t, 3)
-		deliver(t, s, "k", refused)
+		settings := tenantSource("ns", "s", schedule.Ceilings{})
+		settings.Letters = schedule.Letters{Keep: 3, MaxAge: time.Hour}
+		h := newFixture(t, settings)
+		deliver(t, h.sources[0], "k", refused)
 		time.Sleep(time.Hour - 10*time.Second)
-		s.q.Close()
-		q, err := Open(s.q.cfg)
-		must(t, err)
-		defer func() {
-			q.Close()
-			must(t, s.q.store.Close())
-		}()
-		again, err := q.Set(s.Spec())
-		must(t, err)
+		h.restart()
+		again := h.sources[0]
 		if got := letterKeys(t, again, ""); got != "k" || again.usage.kept.Load() != 1 {
 			t.Errorf("after a restart: %q, %d", got, again.usage.kept.Load())
 		}
@@ -121,8 +111,7 @@ func TestKept_UntilItsAge(t *testing.T) {
 func TestKept_FollowsItsSettings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 5)
-		defer done()
+		s := keeping(t, 5)
 		for _, key := range []string{"a", "b", "c"} {
 			deliver(t, s, key, refused)
 			time.Sleep(time.Minute)
@@ -152,12 +141,11 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 func TestKept_WithinTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Spec) {
+		s, _ := open(t, func(_ *Config, s *schedule.Spec) {
 			s.Letters, s.MaxInterval = schedule.Letters{Keep: 3, MaxAge: time.Hour}, time.Hour
 			s.MaxBytes = 600
 			s.Delivery.Retry = new(int)
 		})
-		defer done()
 		if what := deliver(t, s, "k", down); what != schedule.KeptLetter {
 			t.Errorf("within the quota it is %s", what)
 		}
@@ -171,8 +159,7 @@ func TestKept_WithinTheQuota(t *testing.T) {
 func TestKept_DiscardAndRedrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 500)
-		defer done()
+		s := keeping(t, 500)
 		for i := range 200 {
 			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
 		}
@@ -199,10 +186,7 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 		if err != nil || c.Kept != 0 || c.Due != 99 || letterKeys(t, s, "") != "" {
 			t.Errorf("%+v %v", c, err)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
-		}
+		counted(t, s)
 	})
 }
 
@@ -210,18 +194,13 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 500)
-		defer done()
+		s := keeping(t, 500)
 		for _, key := range []string{"flies", "free", "waits"} {
 			deliver(t, s, key, refused)
 		}
 		newer := schedule.Request{Event: &schedule.Event{Type: "newer"}}
 		must(t, errorOf(s.Schedule("flies", &newer, nil)))
-		synctest.Wait()
-		d, err := s.Take()
-		if err != nil || d == nil {
-			t.Fatal(d, err)
-		}
+		d := take(t, s)
 		hour := time.Hour
 		newer.Delay = &hour
 		must(t, errorOf(s.Schedule("waits", &newer, nil)))
@@ -245,10 +224,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		if v, ok, err := s.Get("waits"); !ok || err != nil || v.Event.Type != "t-waits" || v.State != schedule.Due {
 			t.Errorf("%+v %v", v, err)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
-		}
+		counted(t, s)
 	})
 }
 
@@ -281,19 +257,15 @@ func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, done := open(t, func(_ *Config, sp *schedule.Spec) {
+				s, _ := open(t, func(_ *Config, sp *schedule.Spec) {
 					sp.MaxInterval, sp.Letters = time.Hour, schedule.Letters{Keep: 5, MaxAge: 24 * time.Hour}
 					if c.sink {
 						sp.DeadLetter = &schedule.Target{URL: "http://letters"}
 					}
 				})
-				defer done()
 				deliver(t, s, "k", c.o)
 				if c.sink {
-					d, err := s.Take()
-					if d == nil || err != nil {
-						t.Fatal(d, err)
-					}
+					d := take(t, s)
 					must(t, errorOf(s.Finish(d, refused)))
 				}
 				if c.then != nil {
@@ -320,19 +292,14 @@ func is(err error, code schedule.Code) bool {
 func TestList_SelectsByState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
-		defer done()
+		s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
 		for _, key := range []string{"r2", "r1"} {
 			deliver(t, s, key, down)
 		}
 		var flying []*Delivery
 		for _, key := range []string{"f2", "f1", "f3"} {
 			must(t, errorOf(s.Schedule(key, &schedule.Request{}, nil)))
-			synctest.Wait()
-			d, err := s.Take()
-			if err != nil || d == nil {
-				t.Fatal(d, err)
-			}
+			d := take(t, s)
 			flying = append(flying, d)
 			time.Sleep(time.Second)
 		}
@@ -391,17 +358,13 @@ func TestList_SelectsByState(t *testing.T) {
 func TestSource_HistoryAndEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
 		must(t, err)
 		defer f.Close()
 		deliver(t, s, "k", down)
 		time.Sleep(time.Second)
-		d, err := s.Take()
-		if err != nil || d == nil {
-			t.Fatal(d, err)
-		}
+		d := take(t, s)
 		time.Sleep(time.Minute)
 		must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}})))
 		events, _, _, _ := f.Next(nil, 10)
@@ -432,8 +395,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 func TestSource_HistoryOfEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
 		must(t, err)
 		defer f.Close()
