@@ -226,7 +226,6 @@ var sleepers = map[string]string{
 	"test/cluster/watch_restart_test.go":        "a process is killed at any moment of its watches",
 	"test/cluster/faults_test.go":               "the API server is away for a time; runs that must not come are waited for",
 	"test/cluster/restart_test.go":              "a delivery takes longer than the next process needs to start",
-	"test/blackbox/edge_test.go":                "a caller sends slowly",
 	"pkg/adapter/replica/etcdlog/close_test.go": "members of etcd end at intervals; who leads is asked for again and again",
 	"pkg/adapter/listener/connections_test.go":  "the server is asked again and again whether it has the connection",
 	"test/cluster/many_test.go":                 "the API server is asked again and again",

@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -10,9 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -47,9 +44,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 	o.write(t, s, filler)
 	for place := range places {
 		data := filepath.Join(t.TempDir(), "data")
-		if err := os.CopyFS(data, os.DirFS(filepath.Join(o.dir, "data"))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(data, os.DirFS(o.data)))
 		offset := damage(t, data, place, places)
 		var got atomic.Int64
 		s.answer("", func(w http.ResponseWriter, _ *http.Request, _ *harness.Delivery) {
@@ -93,13 +88,9 @@ func damage(t *testing.T, data string, place, places int) (at int64) {
 	data = filepath.Join(data, "store")
 	merger.Name = mergerName(t, data)
 	db, err := pebble.Open(data, &pebble.Options{Merger: &merger, Logger: quiet{}, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	levels, err := db.SSTables(pebble.WithKeyRangeFilter([]byte("d/"), []byte("d0")))
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, db.Close()))
 	var path string
 	var size int64
 	for _, level := range levels {
@@ -114,13 +105,11 @@ func damage(t *testing.T, data string, place, places int) (at int64) {
 	defer f.Close()
 	at = min(size/2, 60<<10) * int64(place) / int64(places)
 	two := make([]byte, 2)
-	if _, err := f.ReadAt(two, at+100); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.ReadAt(two, at+100)
+	must(t, err)
 	two[0], two[1] = ^two[0], ^two[1]
-	if _, err := f.WriteAt(two, at+100); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.WriteAt(two, at+100)
+	must(t, err)
 	return at
 }
 
@@ -139,38 +128,25 @@ func (s *source) bulk(t *testing.T, n int, item func(i int) string) {
 	}
 }
 
-// While the disk is full to the last byte, what waits for space holds up
-// neither the reads of other sources nor, beside a reload, the end.
-func TestFullDisk_ReadsAndTheEndGoOn(t *testing.T) {
-	t.Parallel()
-	waits, reads := &source{name: "full-waits"}, &source{name: "full-reads"}
-	disk, flags := smallDisk(t, waits)
-	file := flags[2]
-	if err := os.WriteFile(file, []byte(manifests(waits, reads)), 0o600); err != nil {
-		t.Fatal(err)
+// mergerName is read from the store's own OPTIONS file.
+func mergerName(t *testing.T, dir string) string {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "OPTIONS-*"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "merger="); ok {
+				return name
+			}
+		}
 	}
-	o := &own{Adapter: harness.Start(t, flags...), file: file}
-	waits.at, reads.at = func() string { return o.URL }, func() string { return o.URL }
-	const keys = 4000
-	long := strings.Repeat("k", 400)
-	for _, s := range []*source{waits, reads} {
-		s.bulk(t, keys, func(i int) string { return fmt.Sprintf(`{"key":"%s%d","delay":"10h"}`, long, i) })
-	}
-	fill(t, filepath.Join(disk, "filler"), 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var deletes sync.WaitGroup
-	deletes.Go(func() { _, _ = harness.Do(ctx, http.MethodDelete, waits.url()+"/schedules?all=true", "") })
-	for i := range 500 {
-		reads.get(t, fmt.Sprint(long, i))
-	}
-	if r, err := harness.Do(ctx, http.MethodGet, o.Admin+"/metrics", ""); err != nil || r.Status != http.StatusOK {
-		t.Errorf("/metrics: %v", err)
-	}
-	if err := errors.Join(os.WriteFile(file, []byte(manifests(reads)), 0o600), o.Signal(syscall.SIGHUP)); err != nil {
-		t.Fatal(err)
-	}
-	o.terminate(t)
-	cancel()
-	deletes.Wait()
+	t.Fatalf("no OPTIONS in %s", dir)
+	return ""
 }
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}

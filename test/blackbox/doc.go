@@ -1,9 +1,8 @@
-// Package blackbox tries the contract sentence by sentence on the real binary,
-// as a caller who has only the contract: the schedule API, CloudEvents in and
-// out, the promises, and the standalone command.
+// Package blackbox tries on the real binary what needs a process or a socket: signals,
+// restarts, reloads, full disks, damage, slow and hostile peers, back-ups, upgrades.
 //
-// It guarantees that what the contract says of one adapter's behaviour on the
-// wire is held by a test whose name is that sentence.
+// It guarantees that each family of calls works on the wire, once; the rules of the
+// contract are held by tables in pkg/adapter.
 //
 // How it works: one adapter serves nearly all tests, each on a source of its
 // own (see declare) with its own inbox at one sink; tests of the process itself start

@@ -1,13 +1,12 @@
 package blackbox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -231,22 +230,6 @@ func problem(t testing.TB, r *harness.Reply, status int, code string) {
 	}
 }
 
-// in is an instant from now on, as JSON wants it.
-func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
-
-// hold is an answer that waits: it tells when a delivery is there and answers
-// it with what is sent.
-func hold() (harness.Answer, chan<- func(http.ResponseWriter)) {
-	release := make(chan func(http.ResponseWriter))
-	return func(w http.ResponseWriter, r *http.Request, _ *harness.Delivery) {
-		select {
-		case answer := <-release:
-			answer(w)
-		case <-r.Context().Done():
-		}
-	}, release
-}
-
 func status(code int, headers ...string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		for i := 0; i < len(headers); i += 2 {
@@ -273,4 +256,112 @@ func script(answers ...func(http.ResponseWriter)) harness.Answer {
 	}
 }
 
-func body(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+// pages reads a list to its end.
+func (s *source) pages(t testing.TB, query string) (all []harness.Schedule) {
+	t.Helper()
+	next := ""
+	for {
+		r := s.call(t, http.MethodGet, "/schedules?"+query+next, "")
+		var page harness.Schedule
+		if r.Into(t, &page); r.Status != http.StatusOK || page.Items == nil || page.Continue == nil {
+			t.Fatalf("%s%s: %d %s", query, next, r.Status, r.Body)
+		}
+		all = append(all, page.Items...)
+		if *page.Continue == "" {
+			return all
+		}
+		next = "&continue=" + url.QueryEscape(*page.Continue)
+	}
+}
+
+func keysOf(all []harness.Schedule) (keys []string) {
+	for _, v := range all {
+		keys = append(keys, v.Key)
+	}
+	return keys
+}
+
+// send sends an event in binary mode.
+func (s *source) send(t testing.TB, headers ...string) *harness.Reply {
+	t.Helper()
+	return s.call(t, http.MethodPost, "", `{"x":1}`, append([]string{"Ce-Id", "1", "Ce-Type", "t", "Ce-Source", "/s", "Ce-Specversion", "1.0"}, headers...)...)
+}
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes a file of a test, and returns its path.
+func write(t testing.TB, path, text string) string {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// command runs a command of the adapter, which must end with the status, and returns what it says.
+func command(t testing.TB, want int, args ...string) string {
+	t.Helper()
+	code, out := harness.Run(args...)
+	if code != want {
+		t.Errorf("adapter %q: %d %s", args, code, out)
+	}
+	return out
+}
+
+// own is an adapter of a test's own, with a sources file that it may rewrite.
+type own struct {
+	*harness.Adapter
+	file, data string
+}
+
+// alone starts an adapter for the sources.
+func alone(t *testing.T, flags []string, sources ...*source) *own {
+	t.Helper()
+	return aloneIn(t, t.TempDir(), flags, sources...)
+}
+
+// aloneIn is alone with its data below a directory.
+func aloneIn(t *testing.T, dir string, flags []string, sources ...*source) *own {
+	t.Helper()
+	o := &own{file: filepath.Join(t.TempDir(), "sources.yaml"), data: filepath.Join(dir, "data")}
+	o.write(t, sources...)
+	o.restart(t, flags...)
+	return o
+}
+
+// write rewrites the file, and points the sources at this adapter.
+func (o *own) write(t *testing.T, sources ...*source) {
+	t.Helper()
+	for _, s := range sources {
+		s.at = func() string { return o.URL }
+	}
+	write(t, o.file, manifests(sources...))
+}
+
+func (o *own) reload(t *testing.T, sources ...*source) {
+	t.Helper()
+	o.write(t, sources...)
+	if ok, log := o.Reload(t); !ok {
+		t.Fatalf("the file is good: %s", log)
+	}
+}
+
+func (o *own) terminate(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	status, took, err := o.Terminate(ctx)
+	must(t, err)
+	if status != 0 || took > 15*time.Second {
+		t.Errorf("SIGTERM ended the adapter with status %d after %s:\n%s", status, took, o.Log())
+	}
+}
+
+func (o *own) restart(t *testing.T, flags ...string) {
+	t.Helper()
+	o.Adapter = harness.Start(t, harness.Flags(o.file, o.data, flags...)...)
+}

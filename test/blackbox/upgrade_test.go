@@ -21,15 +21,15 @@ var older = flag.String("upgrade.from", "", "PROGRAM of an older adapter; defaul
 func TestUpgrade_UnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "upgraded"}
-	o := &own{dir: t.TempDir()}
-	o.file = filepath.Join(o.dir, "sources.yaml")
+	dir := t.TempDir()
+	o := &own{file: filepath.Join(dir, "sources.yaml"), data: filepath.Join(dir, "data")}
 	var url atomic.Value
 	url.Store("http://127.0.0.1:1") // nothing answers there
 	o.write(t, s)
 	s.at = func() string { return url.Load().(string) }
 	serve := func(binary string) {
 		t.Helper()
-		o.Adapter = harness.Process{Binary: binary}.Start(t, harness.Flags(o.file, filepath.Join(o.dir, "data"))...)
+		o.Adapter = harness.Process{Binary: binary}.Start(t, harness.Flags(o.file, o.data)...)
 		url.Store(o.URL)
 	}
 

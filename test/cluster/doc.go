@@ -12,6 +12,6 @@
 // adapter is a process here too, and a test says in its stead that its
 // StatefulSet is ready.
 //
-// What single calls of the schedule API do is left to test/blackbox, what the
+// What single calls of the schedule API do is left to pkg/adapter/api, what the
 // reconciler writes in each case to its table tests.
 package cluster

@@ -19,6 +19,6 @@
 // tag e2e; nodes_test.go, which takes nodes away, has the tag nodes too, for the
 // cluster of make cluster-up.
 //
-// What single calls do is left to test/blackbox, what the API server refuses
+// What single calls do is left to pkg/adapter, what the API server refuses
 // to test/cluster.
 package e2e

@@ -56,9 +56,7 @@ type gang struct {
 func newGang(t *testing.T) *gang {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command("nice", "-n", "10", self)
 	if *lasts >= soak { // their machines are not the adapter's, so they get what nothing else wants
 		cmd = exec.Command("chrt", "--idle", "0", self)
@@ -66,16 +64,10 @@ func newGang(t *testing.T) *gang {
 	cmd.Env = append(os.Environ(), asAttackers+"=1", "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	g := &gang{in: in, lines: make(chan string)}
 	done := make(chan struct{})
 	go func() {
@@ -93,9 +85,7 @@ func newGang(t *testing.T) *gang {
 		}
 		<-done
 	})
-	if err := json.Unmarshal([]byte(g.says(t)), &g.sinks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(g.says(t)), &g.sinks))
 	return g
 }
 
@@ -121,9 +111,7 @@ func (g *gang) attack(t *testing.T, o order) {
 	if err == nil {
 		_, err = fmt.Fprintf(g.in, "%s\n", line)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if said := g.says(t); said != "attacking" {
 		t.Fatalf("the attackers say %q", said)
 	}
@@ -135,12 +123,9 @@ func (g *gang) cease(t *testing.T) tally { return g.ask(t, "stop") }
 
 func (g *gang) ask(t *testing.T, what string) (answers tally) {
 	t.Helper()
-	if _, err := fmt.Fprintln(g.in, what); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(g.says(t)), &answers); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Fprintln(g.in, what)
+	must(t, err)
+	must(t, json.Unmarshal([]byte(g.says(t)), &answers))
 	return answers
 }
 

@@ -45,17 +45,11 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 		}
 	}
 	file := filepath.Join(t.TempDir(), "sources.yaml")
-	if err := os.WriteFile(file, []byte(strings.Join(manifests, "---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(strings.Join(manifests, "---\n")), 0o600))
 	secure, err := harness.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := filepath.Join(t.TempDir(), "ceilings.yaml")
-	if err := os.WriteFile(config, []byte(onlyTheRate), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(onlyTheRate), 0o600))
 	s.Adapter = process.Start(t, harness.Flags(file, data, "--config", config, "--tls-listen", secure, "--tls-dir", certified(t))...)
 	s.url, s.admin = s.URL+"/good/neighbour", s.Admin
 	s.order = order{Attacks: attacks, Namespaces: evil[:n], URL: s.URL, Admin: s.Admin, TLS: "https://" + secure}
@@ -119,9 +113,7 @@ func certified(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for name, text := range certs.Own().Files() {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	return dir
 }
@@ -177,9 +169,7 @@ func TestNeighbour_HasSpaceOnTheDisk(t *testing.T) {
 		t.Fatalf("this test needs a small disk of its own: mount: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		must(t, syscall.Unmount(disk, syscall.MNT_DETACH))
 	})
 	// The disk is memory: it must not count.
 	process := harness.Pod()

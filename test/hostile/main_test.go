@@ -16,3 +16,11 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(harness.Main(m, func(string) (func() error, error) { return func() error { return nil }, nil }))
 }
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

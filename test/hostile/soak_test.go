@@ -56,9 +56,7 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 func goFirst(t *testing.T) {
 	t.Helper()
 	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, thread := range threads { // threads that come later inherit it
 		id, err := strconv.Atoi(thread.Name())
 		if err == nil {
@@ -97,9 +95,7 @@ func memoryBudget(t *testing.T) (total int64) {
 func memoryTable(t *testing.T) (rows map[string]int64, total int64) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/capacity.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, section, ok := strings.Cut(string(page), "\n## Memory\n")
 	if !ok {
 		t.Fatal("docs/capacity.md has no section Memory")
@@ -109,9 +105,7 @@ func memoryTable(t *testing.T) (rows map[string]int64, total int64) {
 	var sum int64
 	for _, row := range regexp.MustCompile(`(?m)^\| (.+?) \| (?:\*\*)?([0-9,]+) MiB(?:\*\*)? \|`).FindAllStringSubmatch(section, -1) {
 		mib, err := strconv.ParseInt(strings.ReplaceAll(row[2], ",", ""), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.Contains(row[1], "together") {
 			total = mib << 20
 		} else {
@@ -130,9 +124,7 @@ func TestMemory_IdleAdapterKeepsItsPromise(t *testing.T) {
 	rows, _ := memoryTable(t)
 	n := newNeighbour(t)
 	file := filepath.Join(t.TempDir(), "sources.yaml")
-	if err := os.WriteFile(file, []byte(n.manifest()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(n.manifest()), 0o600))
 	a := harness.Pod().Start(t, harness.Flags(file, t.TempDir())...)
 	n.url, n.admin = a.URL+"/good/neighbour", a.Admin
 	n.live(t.Context(), "quiet", time.Second)

@@ -128,14 +128,10 @@ func TestKey_TravelsAsSent(t *testing.T) {
 		"a:b@c!$&'()*,=~": "a:b@c!$&'()*,=~", "%3F%23": "?#", "schedules": "schedules", "[x]|^%2F": "[x]|^/",
 	} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fmt.Fprintf(conn, "PUT /default/demo/schedules/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", sent)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got struct{ Key string }
 		err = json.NewDecoder(resp.Body).Decode(&got)
 		conn.Close()
@@ -366,15 +362,11 @@ func TestHead_AnswersAsGet(t *testing.T) {
 	defer server.Close()
 	for _, target := range []string{base, base + "/schedules", base + "/schedules/k", base + "/schedules/absent", "/openapi.json"} {
 		get, err := server.Client().Get(server.URL + target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body, _ := io.ReadAll(get.Body)
 		get.Body.Close()
 		head, err := server.Client().Head(server.URL + target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		head.Body.Close()
 		get.Header.Del("Date")
 		head.Header.Del("Date")

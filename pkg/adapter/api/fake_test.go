@@ -318,3 +318,11 @@ func (e *edge) put(t testing.TB, key, body string, headers ...string) schedule.R
 }
 
 const base = "/default/demo"
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

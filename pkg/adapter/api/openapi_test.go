@@ -30,15 +30,11 @@ type document struct {
 func readDocument(t *testing.T) *document {
 	t.Helper()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(newEdge(t).do("GET", "/openapi.json", "").Body.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
 	c.AssertContent()
-	if err := c.AddResource("http://x/openapi.json", v); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.AddResource("http://x/openapi.json", v))
 	return &document{root: v.(map[string]any), compiler: c}
 }
 
@@ -66,9 +62,7 @@ func escapePointer(s string) string { return strings.NewReplacer("~", "~0", "/",
 func (d *document) validate(t *testing.T, pointer string, body []byte) error {
 	t.Helper()
 	s, err := d.compiler.Compile("http://x/openapi.json#" + strings.ReplaceAll(strings.ReplaceAll(pointer, "{", "%7B"), "}", "%7D"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return err

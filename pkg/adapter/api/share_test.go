@@ -249,9 +249,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 		var held []*budget.Claim
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
 			turn, err := e.writing.Take(t.Context(), "other", "source")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			held = append(held, turn)
 		}
 		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", budget.LongBytes) + `"}}`
@@ -326,9 +324,7 @@ func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 		}
 		// Nor does a call go on without a turn, or keep what it claimed.
 		turn, err := e.writing.Take(t.Context(), "other", "source")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		turn.Release()
 		if e.bytes.Used() != 0 {
 			t.Errorf("%d bytes are held at the end", e.bytes.Used())

@@ -31,9 +31,7 @@ func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	src := settings("", "")
 	src.Ingest.Policies, src.Ingest.Policy = []schedule.Policy{schedule.Earliest, schedule.Keep}, schedule.Replace
 	r, err := Compile(src)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for policy, want := range map[string]schedule.Code{
 		"earliest": "", "keep": "", "": schedule.CodeInvalid, "replace": schedule.CodeDenied, "latest": schedule.CodeDenied, "fail": schedule.CodeDenied, "newest": schedule.CodeInvalid,
 	} {
@@ -61,9 +59,7 @@ func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 	src := settings("", "")
 	src.Ingest.MaxDelay = 24 * time.Hour
 	r, err := Compile(src)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		name, value string
 		refused     bool

@@ -38,9 +38,7 @@ func settings(key, when string) *schedule.Spec {
 func rules(t testing.TB, key, when string) *Rules {
 	t.Helper()
 	r, err := Compile(settings(key, when))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.time = time.Minute // the machine may be busy
 	return r
 }
@@ -220,9 +218,7 @@ func TestEvent_IsKeptAsItCame(t *testing.T) {
 	t.Parallel()
 	body := `{"specversion":"1.0","id":"i","source":"/s%2Fx","type":"t","n":3,"reschedulekey":"k","rescheduleafter":"5m","data": {"a" : 1}}`
 	items, err := rules(t, "", "").Read(context.Background(), http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := &schedule.Event{ID: "i", Source: "/s%2Fx", Type: "t", Data: []byte(`{"a" : 1}`),
 		Extensions: map[string]any{"n": int32(3), "reschedulekey": "k", "rescheduleafter": "5m"}}
 	if d := cmp.Diff(want, items[0].Request.Event); d != "" || items[0].Key != "k" {
@@ -332,11 +328,17 @@ func TestTraceContext_OfCallOrEvent(t *testing.T) {
 		"a state without parent": {event("Tracestate", "a=b"), "", ""},
 	} {
 		items, err := rules(t, "", "").Read(context.Background(), tt.h, nil, now, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := items[0].Request; got.TraceParent != tt.parent || got.TraceState != tt.state {
 			t.Errorf("%s: %q %q", name, got.TraceParent, got.TraceState)
 		}
+	}
+}
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -38,9 +38,7 @@ func send(t *testing.T, r *Receiver, src *schedule.Spec) ([]string, schedule.Cod
 	if refusal, ok := errors.AsType[*schedule.Error](err); ok {
 		return f.keys, refusal.Code
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f.keys, ""
 }
 

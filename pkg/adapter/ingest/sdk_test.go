@@ -47,9 +47,7 @@ func sdkEvent(t *testing.T, version string) cloudevents.Event {
 	e.SetDataSchema("http://example.com/schema")
 	e.SetExtension("team", "platform")
 	e.SetExtension("namespace", "")
-	if err := e.SetData(cloudevents.ApplicationJSON, map[string]any{"a": "<é>"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.SetData(cloudevents.ApplicationJSON, map[string]any{"a": "<é>"}))
 	return e
 }
 
@@ -58,9 +56,7 @@ func TestCloudEventsSDK_EventsArriveWhole(t *testing.T) {
 	t.Parallel()
 	server, got := source(t, rules(t, "", ""))
 	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(server.URL), cloudevents.WithRoundTripper(server.Client().Transport))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := &schedule.Event{
 		ID: "id-1", Source: "http://example.com/source?a=b", Type: "dev.example.changed", Subject: "GitRepo/team-a/site",
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), DataSchema: "http://example.com/schema", DataContentType: "application/json",
@@ -95,9 +91,7 @@ func TestCloudEventsSDK_BatchArrives(t *testing.T) {
 	t.Parallel()
 	server, got := source(t, rules(t, "event.id", ""))
 	req, err := cehttp.NewHTTPRequestFromEvents(context.Background(), server.URL, []cloudevents.Event{sdkEvent(t, "1.0"), sdkEvent(t, "0.3")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := server.Client().Do(req)
 	if err != nil || resp.StatusCode != http.StatusAccepted {
 		t.Fatal(err, resp)
@@ -114,9 +108,7 @@ func TestCloudEventsSDK_RoundTrip(t *testing.T) {
 	t.Parallel()
 	server, got := source(t, rules(t, "", ""))
 	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(server.URL), cloudevents.WithRoundTripper(server.Client().Transport))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sent := sdkEvent(t, "1.0")
 	if result := client.Send(context.Background(), sent); !cloudevents.IsACK(result) {
 		t.Fatal(result)

@@ -27,18 +27,12 @@ var changes = map[string]func(*Source) error{
 }
 
 // taken is, in a bubble, a source with a delivery of key k under way.
-func taken(t *testing.T) (*Source, *Delivery, func()) {
+func taken(t *testing.T) (*Source, *Delivery) {
 	t.Helper()
-	s, done := open(t, nil)
-	if _, err := s.Schedule("k", &schedule.Request{UID: "u1"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Wait() // its page is loaded
-	d, err := s.Take()
-	if d == nil || err != nil {
-		t.Fatal(d, err)
-	}
-	return s, d, done
+	s, _ := open(t, nil)
+	must(t, errorOf(s.Schedule("k", &schedule.Request{UID: "u1"}, nil)))
+	d := take(t, s)
+	return s, d
 }
 
 // Once a change is answered, an attempt that had not begun does not begin, and is not counted.
@@ -50,13 +44,10 @@ func TestChange_CallsOffAnAttemptThatHasNotBegun(t *testing.T) {
 }
 
 func callsOff(t *testing.T, name string, change func(*Source) error) {
-	s, d, done := taken(t)
-	defer done()
+	s, d := taken(t)
 	cancelled := 0
 	d.OnCallOff(func() { cancelled++ })
-	if err := change(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, change(s))
 	if _, ok := d.Begin(); ok || cancelled != 1 {
 		t.Errorf("%s: begins %v, ended %d times", name, ok, cancelled)
 	}
@@ -80,12 +71,9 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, d, done := taken(t)
-		defer done()
+		s, d := taken(t)
 		d.OnCallOff(func() { t.Error("called off") })
-		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil)))
 		if _, ok := d.Begin(); !ok {
 			t.Error("it does not begin")
 		}
@@ -98,8 +86,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 	for name, change := range changes {
 		for _, readsFail := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s, d, done := taken(t)
-				defer done()
+				s, d := taken(t)
 				wrote, ok := d.Begin()
 				if !ok {
 					t.Fatal("it does not begin")
@@ -139,7 +126,7 @@ func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var meanwhile atomic.Pointer[func()]
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Owns = func() bool {
 				if f := meanwhile.Swap(nil); f != nil {
 					(*f)()
@@ -147,7 +134,6 @@ func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 				return true
 			}
 		})
-		defer done()
 		synctest.Wait() // its page is loaded
 		suspend := func() {
 			suspended := *s.Spec()

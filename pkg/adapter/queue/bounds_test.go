@@ -10,64 +10,24 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// open is a queue with one source over a store in memory.
-func open(t *testing.T, change func(*Config, *schedule.Spec)) (*Source, func()) {
-	t.Helper()
-	fatal := func(err error) { t.Errorf("fatal: %v", err) }
-	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Store: db, Fatal: fatal, Random: func() float64 { return 0 }}
-	settings := &schedule.Spec{
-		UID: "s", Namespace: "ns", Name: "s", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000},
-	}
-	if change != nil {
-		change(&cfg, settings)
-	}
-	q, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := q.Set(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, func() {
-		q.Close()
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func after(d time.Duration) schedule.Request { return schedule.Request{Delay: &d} }
-
-// fill schedules n keys for one instant.
-func fill(t *testing.T, s *Source, n int, at time.Time) {
-	t.Helper()
-	for from := 0; from < n; from += 1000 {
-		items := make([]Item, min(1000, n-from))
-		for i := range items {
-			items[i] = Item{Key: fmt.Sprintf("k%06d", from+i), Request: schedule.Request{DueAt: at}}
-		}
-		out, err := s.ScheduleAll(items, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range out {
-			if o.Err != nil {
-				t.Fatal(o.Err)
+// atOnce makes calls of several callers at once, and returns how many succeed.
+func atOnce(callers, calls int, call func(caller, i int) bool) int64 {
+	var succeeded atomic.Int64
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := range calls {
+				if call(c, i) {
+					succeeded.Add(1)
+				}
 			}
-		}
+		})
 	}
+	all.Wait()
+	return succeeded.Load()
 }
 
 // A hundred thousand keys due at one instant are taken once, in order, from bounded memory.
@@ -79,8 +39,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 		if testing.Short() {
 			n = 10_000
 		}
-		s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = rows })
-		defer done()
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = rows })
 		fill(t, s, n, time.Now().Add(time.Hour))
 		synctest.Wait() // the first page may be loading
 		if at := s.NextAt(); !at.Equal(time.Now().Add(time.Hour)) {
@@ -92,9 +51,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 		time.Sleep(time.Hour)
 		for i := 0; i < n; {
 			d, err := s.Take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s.page.mu.Lock()
 			if held := s.page.rows.Len(); held > 2*rows {
 				t.Fatalf("%d rows in memory", held)
@@ -109,9 +66,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 			if want := fmt.Sprintf("k%06d", i); d.Key != want {
 				t.Fatalf("%s is handed out, want %s", d.Key, want)
 			}
-			if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 			i++
 		}
 		if c, err := s.Counts(); err != nil || c.Pending != 0 {
@@ -124,47 +79,30 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 func TestMaxPending_ExactAtOnce(t *testing.T) {
 	t.Parallel()
 	const limit, callers, keys = 100, 8, 60
-	s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = limit })
-	defer done()
-	var accepted, refused atomic.Int64
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			for i := range keys {
-				// Another caller has half of the keys too.
-				r := after(time.Hour)
-				got, err := s.Schedule(fmt.Sprintf("%d/%d", c/2+(i%2)*callers*c, i), &r, nil)
-				var e *schedule.Error
-				switch {
-				case err == nil && got.Result == schedule.Created:
-					accepted.Add(1)
-				case errors.As(err, &e) && e.Code == schedule.CodeQuota && e.RetryAfter > 0:
-					refused.Add(1)
-				case err != nil:
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := accepted.Load(); n != limit {
-		t.Errorf("%d keys were accepted, want %d (%d calls refused)", n, limit, refused.Load())
+	s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = limit })
+	accepted := atOnce(callers, keys, func(c, i int) bool {
+		// Another caller has half of the keys too.
+		r := after(time.Hour)
+		got, err := s.Schedule(fmt.Sprintf("%d/%d", c/2+(i%2)*callers*c, i), &r, nil)
+		if e, ok := errors.AsType[*schedule.Error](err); err != nil && (!ok || e.Code != schedule.CodeQuota || e.RetryAfter <= 0) {
+			t.Error(err)
+		}
+		return err == nil && got.Result == schedule.Created
+	})
+	if accepted != limit {
+		t.Errorf("%d keys were accepted, want %d", accepted, limit)
 	}
 	counts, err := s.Counts()
 	if err != nil || counts.Pending != limit {
 		t.Errorf("%+v %v", counts, err)
 	}
 	views, _, err := s.List(ListOptions{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := after(time.Minute)
 	if got, err := s.Schedule(views[0].Key, &r, nil); err != nil || got.Result != schedule.Replaced {
 		t.Error("replacing an existing key is still allowed:", got, err)
 	}
-	if err := s.Cancel(views[0].Key, schedule.Conditions{}); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Cancel(views[0].Key, schedule.Conditions{}))
 	if _, err := s.Schedule("new", &r, nil); err != nil {
 		t.Error("a key was removed, and a new one is refused:", err)
 	}
@@ -176,12 +114,17 @@ func TestMaxPending_ExactAtOnce(t *testing.T) {
 	}
 }
 
-// A key that is in a bulk twice is applied in order.
+// A key that is in a bulk twice is applied in order. Of several together one that is refused refuses all.
 func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
-		defer done()
+		s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
+		r := after(time.Hour)
+		if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"c", r}}); err == nil || s.usage.keys.Load() != 0 {
+			t.Fatal("more than maxPending were accepted, or some of them:", err)
+		}
+		must(t, s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"a", r}}))
+		must(t, errorOf(s.CancelAll(t.Context(), "")))
 		fail, keep, first, drop := after(0), after(0), after(time.Minute), after(time.Minute)
 		fail.Policy, keep.Policy, drop.ExpiresAt = schedule.Fail, schedule.Keep, time.Now()
 		bad := after(0)
@@ -190,9 +133,7 @@ func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 			{"a", first}, {"a", after(time.Hour)}, {"a", keep}, {"a", fail}, {"a", bad}, {"", after(0)},
 			{"gone", drop}, {"gone", first}, {"over", first}, {"b", first},
 		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got []string
 		for _, o := range out {
 			if o.Err != nil {
@@ -215,21 +156,4 @@ func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
-}
-
-// One refused item of several together refuses them all.
-func TestTogether_OneRefusedRefusesAll(t *testing.T) {
-	t.Parallel()
-	s, done := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
-	defer done()
-	r := after(time.Hour)
-	if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"c", r}}); err == nil {
-		t.Fatal("more than maxPending were accepted")
-	}
-	if views, _, _ := s.List(ListOptions{Limit: 10}); len(views) != 0 {
-		t.Errorf("%+v", views)
-	}
-	if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"a", r}}); err != nil {
-		t.Error(err)
-	}
 }

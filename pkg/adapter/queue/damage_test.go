@@ -21,41 +21,11 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// badReads is a store of which some entries cannot be read.
-type badReads struct {
-	store.Store
-	err func(key string) error
-}
-
-func (b badReads) Get(source, key string) (*schedule.Entry, error) {
-	if err := b.err(key); err != nil {
-		return nil, err
-	}
-	return b.Store.Get(source, key)
-}
-
-func (b badReads) Outline(source, key string, most int64) (*schedule.Entry, error) {
-	if err := b.err(key); err != nil {
-		return nil, err
-	}
-	return b.Store.Outline(source, key, most)
-}
-
-func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
-	for _, key := range keys {
-		if err := b.err(key); err != nil {
-			return err
-		}
-	}
-	return b.Store.GetAll(source, keys, entries, most)
-}
-
 // Above the exact count the numbers are older, and not 0.
 func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		at := time.Now()
 		fill(t, s, exactDue+100, at)
 		for range 2 { // counted anew, then as counted before
@@ -70,21 +40,16 @@ func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		now := time.Now().UTC()
 		for i := range 2*sweepRows + 10 {
 			e := &schedule.Entry{Revision: uint64(i + 1), DueAt: now.Add(time.Hour), ExpiresAt: now.Add(time.Second)}
-			if _, err := s.q.store.Apply(true, store.Change{Source: "absent", Key: fmt.Sprint(i), New: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.store.Apply(true, store.Change{Source: "absent", Key: fmt.Sprint(i), New: e})))
 		}
 		r := after(time.Hour)
 		r.ExpiresAt = now.Add(2 * time.Second)
 		for _, key := range []string{"a", "b"} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			r.ExpiresAt = r.ExpiresAt.Add(20 * time.Second)
 		}
 		for want := int64(1); want >= 0; want-- {
@@ -97,9 +62,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 		settings := *s.Spec()
 		settings.UID, settings.Name = "absent", "absent"
 		back, err := s.q.Set(&settings)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		time.Sleep(5 * time.Second)
 		if c, err := back.Counts(); err != nil || c.Pending != 0 {
 			t.Errorf("%+v %v", c, err)
@@ -113,21 +76,18 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var broken sync.Map
-		corrupt := func(key string) error {
+		corrupt := func(_, key string) error {
 			if _, is := broken.Load(key); is {
 				return &store.CorruptError{Source: "s", Key: key, Err: errors.New("bad")}
 			}
 			return nil
 		}
-		s, done := open(t, func(c *Config, s *schedule.Spec) {
-			c.Store, s.MaxPending = badReads{c.Store, corrupt}, 3
+		s, _ := open(t, func(c *Config, s *schedule.Spec) {
+			c.Store, s.MaxPending = &hooked{Store: c.Store, before: corrupt}, 3
 		})
-		defer done()
 		r := after(time.Hour)
 		for _, key := range []string{"a", "b", "c"} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			broken.Store(key, true)
 		}
 		if _, err := s.Schedule("d", &r, nil); err == nil {
@@ -137,9 +97,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 			t.Error(got, err)
 		}
 		broken.Delete("a")
-		if err := s.Cancel("b", schedule.Conditions{}); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Cancel("b", schedule.Conditions{}))
 		broken.Delete("b")
 		if c, err := s.Counts(); err != nil || c.Pending != 2 {
 			t.Errorf("%+v %v", c, err)
@@ -167,15 +125,14 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var failing atomic.Bool
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
-			c.Store = badReads{c.Store, func(string) error {
-				if failing.Load() {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
+			c.Store = &hooked{Store: c.Store, before: func(_, key string) error {
+				if key != "" && failing.Load() {
 					return syscall.EIO
 				}
 				return nil
 			}}
 		})
-		defer done()
 		n := 3 * int(maxRereads)
 		fill(t, s, n, time.Now())
 		failing.Store(true)
@@ -196,13 +153,9 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 		for range 10 {
 			time.Sleep(time.Second)
 			for d, err := s.Take(); d != nil || err != nil; d, err = s.Take() {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				taken[d.Key] = true
-				if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 			}
 		}
 		if len(taken) != n {
@@ -222,9 +175,8 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		return nil
 	}))
 	db, err := store.Open(store.Options{Dir: "data", FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
 	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
@@ -268,13 +220,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		during = waits >= 0 && db.Waiting() && held(s.stripes.of(items[waits].Key))
 	}
 	full.Store(false)
-	if err := <-written; err != nil {
-		t.Error(err)
-	}
-	s.q.Close()
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, <-written)
 }
 
 // A call that outlives the store ends with a refusal, and not the process.
@@ -282,9 +228,7 @@ func TestCall_BehindTheEndIsNoFault(t *testing.T) {
 	t.Parallel()
 	s, done := open(t, nil)
 	r := after(time.Hour)
-	if _, err := s.Schedule("k", &r, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.Schedule("k", &r, nil)))
 	done()
 	_, putErr := s.Schedule("k", &r, nil)
 	_, allErr := s.CancelAll(t.Context(), "")
@@ -298,8 +242,7 @@ func TestCall_BehindTheEndIsNoFault(t *testing.T) {
 // A caller that has gone does not keep a long cancellation going.
 func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	s, done := open(t, nil)
-	defer done()
+	s, _ := open(t, nil)
 	fill(t, s, 3*cancelPage, time.Now().Add(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -316,15 +259,12 @@ func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 func TestPages_ShareTheirBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
-		defer done()
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
 		fill(t, s, 1000, time.Now().Add(time.Hour))
 		for i := range 7 {
 			settings := *s.Spec()
 			settings.UID, settings.Name = fmt.Sprint(i), fmt.Sprint(i)
-			if _, err := s.q.Set(&settings); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.Set(&settings)))
 		}
 		time.Sleep(heartbeatEvery)
 		synctest.Wait()
@@ -339,10 +279,9 @@ func TestClock_MarkFollowsAJumpBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var offset atomic.Int64
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
+		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
 		})
-		defer done()
 		for _, jump := range []time.Duration{365 * 24 * time.Hour, 0} {
 			offset.Store(int64(jump))
 			time.Sleep(2 * time.Minute)

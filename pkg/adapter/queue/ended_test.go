@@ -18,128 +18,37 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// endingStore is a store that ends after some more calls, as the store of an owner does that
-// loses its lease.
-type endingStore struct {
+// ending ends a store after some more calls, as the store of an owner does that loses its lease.
+type ending struct {
 	store.Store
 	left atomic.Int64 // calls; -1: it does not end
-	why  error
 }
 
-func endsNever(of store.Store, why error) *endingStore {
-	s := &endingStore{Store: of, why: why}
-	s.left.Store(-1)
-	return s
-}
-
-func (s *endingStore) end() error {
-	for {
-		left := s.left.Load()
-		if left == 0 {
-			return s.why
-		}
-		if left < 0 || s.left.CompareAndSwap(left, left-1) {
+// ends makes a store end, with the error.
+func (s *ending) ends(why error) *hooked {
+	return &hooked{Store: s.Store, before: func(call, _ string) error {
+		if strings.HasPrefix(call, "Space") {
 			return nil
 		}
-	}
-}
-
-func (s *endingStore) NextRevision() (uint64, error) {
-	if err := s.end(); err != nil {
-		return 0, err
-	}
-	return s.Store.NextRevision()
-}
-
-func (s *endingStore) Get(source, key string) (*schedule.Entry, error) {
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return s.Store.Get(source, key)
-}
-
-func (s *endingStore) Outline(source, key string, most int64) (*schedule.Entry, error) {
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return s.Store.Outline(source, key, most)
-}
-
-func (s *endingStore) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
-	if err := s.end(); err != nil {
-		return err
-	}
-	return s.Store.GetAll(source, keys, entries, most)
-}
-
-func (s *endingStore) Apply(lazy bool, changes ...store.Change) (store.Commit, error) {
-	return s.ApplyMarked(lazy, nil, changes...)
-}
-
-func (s *endingStore) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	c, err := s.Store.ApplyMarked(lazy, marks, changes...)
-	return &endingCommit{c, s}, err
-}
-
-type endingCommit struct {
-	store.Commit
-	of *endingStore
-}
-
-func (c *endingCommit) Wait() error {
-	if err := c.of.end(); err != nil {
-		return err
-	}
-	return c.Commit.Wait()
-}
-
-func (s *endingStore) List(source, prefix, after string, limit int, events bool) ([]store.Item, bool, error) {
-	if err := s.end(); err != nil {
-		return nil, false, err
-	}
-	return s.Store.List(source, prefix, after, limit, events)
-}
-
-func (s *endingStore) Letters(source, prefix, after string, limit int, events bool) ([]store.Item, bool, error) {
-	if err := s.end(); err != nil {
-		return nil, false, err
-	}
-	return s.Store.Letters(source, prefix, after, limit, events)
-}
-
-func (s *endingStore) Backlog(source string, now time.Time, limit int, skip func(string, uint64) bool) (store.Backlog, error) {
-	if err := s.end(); err != nil {
-		return store.Backlog{}, err
-	}
-	return s.Store.Backlog(source, now, limit, skip)
-}
-
-func (s *endingStore) SetClock(now time.Time) error {
-	if err := s.end(); err != nil {
-		return err
-	}
-	return s.Store.SetClock(now)
-}
-
-func (s *endingStore) WatchStates(source string) ([]store.WatchState, error) {
-	if err := s.end(); err != nil {
-		return nil, err
-	}
-	return s.Store.WatchStates(source)
+		for {
+			left := s.left.Load()
+			if left == 0 {
+				return why
+			}
+			if left < 0 || s.left.CompareAndSwap(left, left-1) {
+				return nil
+			}
+		}
+	}}
 }
 
 // contents are the revisions of all that is stored of the source.
-func (s *endingStore) contents(t *testing.T) map[string]uint64 {
+func (s *ending) contents(t *testing.T) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}
 	items, _, err := s.Store.List("s", "", "", 10_000, true)
 	letters, _, e := s.Store.Letters("s", schedule.KeptLetterKey(""), "", 10_000, true)
-	if err = errors.Join(err, e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, e))
 	for _, i := range append(items, letters...) {
 		all[i.Key] = i.Entry.Revision
 	}
@@ -200,11 +109,12 @@ func TestCall_StoreEnds(t *testing.T) {
 }
 
 // openEnding opens a source on a store that will end, and keeps what is logged as an error.
-func openEnding(t *testing.T, why error, letters int) (s *Source, db *endingStore, logged *bytes.Buffer, done func()) {
+func openEnding(t *testing.T, why error, letters int) (s *Source, db *ending, logged *bytes.Buffer, done func()) {
 	logged = new(bytes.Buffer)
 	s, done = open(t, func(c *Config, s *schedule.Spec) {
-		db = endsNever(c.Store, why)
-		c.Store, c.Log = db, slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelError}))
+		db = &ending{Store: c.Store}
+		db.left.Store(-1)
+		c.Store, c.Log = db.ends(why), slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelError}))
 		s.Letters = schedule.Letters{Keep: letters, MaxAge: time.Hour}
 	})
 	return s, db, logged, done
@@ -221,9 +131,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	for i := range items {
 		items[i] = Item{Key: fmt.Sprintf("a%03d", i), Request: after(time.Hour)}
 	}
-	if _, err := s.ScheduleAll(items, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.ScheduleAll(items, nil)))
 	synctest.Wait()
 	before := db.contents(t)
 	if len(before) != len(items)+3 {
@@ -267,17 +175,10 @@ func TestFinish_StoreEnds(t *testing.T) {
 	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {
 		for left := range 6 {
 			synctest.Test(t, func(t *testing.T) {
-				s, db, logged, done := openEnding(t, why, 1)
-				defer done()
+				s, db, logged, _ := openEnding(t, why, 1)
 				deliver(t, s, "older", refused)
-				if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				d, err := s.Take()
-				if d == nil || err != nil {
-					t.Fatal(d, err)
-				}
+				must(t, errorOf(s.Schedule("k", &schedule.Request{}, nil)))
+				d := take(t, s)
 				db.left.Store(int64(left))
 				if _, err := s.Finish(d, refused); err != nil && RefusalOfEndedStore(err) == nil {
 					t.Errorf("%v after %d: %v", why, left, err)

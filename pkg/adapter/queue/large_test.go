@@ -26,22 +26,17 @@ func still(t *testing.T, keys int) *Source {
 func delivering(t *testing.T, keys, inFlight int) *Source {
 	t.Helper()
 	now := time.Unix(1_900_000_000, 0)
-	s, done := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
-	t.Cleanup(done)
+	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.Now = func() time.Time { return now } })
 	for i := range keys {
 		r := schedule.Request{DueAt: now.Add(time.Hour), UID: "u", Event: large(byte(i))}
 		if i < inFlight {
 			r.DueAt = now
 		}
-		if _, err := s.Schedule(fmt.Sprintf("k%02d", i), &r, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule(fmt.Sprintf("k%02d", i), &r, nil)))
 	}
 	for taken := 0; taken < inFlight; {
 		d, err := s.Take()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d != nil {
 			taken++
 		}
@@ -133,9 +128,7 @@ func TestBulk_ClaimsMemoryBeforeItsFirstChange(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range out {
 		if out[i].Err != nil {
 			t.Fatalf("%s: %v", items[i].Key, out[i].Err)
@@ -153,9 +146,7 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	}
 	items[20].Request.Event = large(0)
 	out, err := s.ScheduleAll(items, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answerBytes := 0
 	for i, o := range out[:20] {
 		if o.View.Event != nil {
@@ -176,12 +167,7 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 // A bulk call with large events is applied in pages, because the log of a group keeps each change in memory.
 func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	t.Parallel()
-	var a *applies
-	s, done := open(t, func(c *Config, _ *schedule.Spec) {
-		a = &applies{Store: c.Store}
-		c.Store = a
-	})
-	defer done()
+	s, seen := watched(t)
 	items := make([]Item, 40)
 	for i := range items {
 		items[i] = Item{Key: fmt.Sprintf("k%02d", i), Request: schedule.Request{Event: large(byte(i))}}
@@ -197,8 +183,8 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 		}
 	}
 	want := slices.Repeat([]string{"6 changes 0 marks"}, 6) // 600 KiB: the sixth event exceeds a page
-	if want = append(want, "4 changes 0 marks"); !slices.Equal(a.seen, want) {
-		t.Errorf("the call made %q", a.seen)
+	if got, want := seen(), append(want, "4 changes 0 marks"); !slices.Equal(got, want) {
+		t.Errorf("the call made %q", got)
 	}
 }
 
@@ -234,21 +220,15 @@ func TestLargeEntries_AreReadIfMemoryIsFree(t *testing.T) {
 		}
 	}
 	ingested := schedule.Request{Ingested: true, Policy: schedule.Earliest, Event: &schedule.Event{ID: "1", Source: "/s", Type: "t"}}
-	if err := s.ScheduleTogether([]Item{{"k05", ingested}, {"k06", ingested}}); err != nil {
-		t.Error(err)
-	}
-	if err := s.ScheduleTogether([]Item{{"k07", r}}); err != nil {
-		t.Error(err)
-	}
+	must(t, s.ScheduleTogether([]Item{{"k05", ingested}, {"k06", ingested}}))
+	must(t, s.ScheduleTogether([]Item{{"k07", r}}))
 	if v, _, err := s.Get("k07"); err != nil || !v.Event.Equal(large(7)) {
 		t.Errorf("a request without an event has taken the key's away: %v", err)
 	}
 	if v, _, err := s.Get("k06"); err != nil || !v.Event.Equal(ingested.Event) {
 		t.Errorf("%+v %v", v.Entry, err)
 	}
-	if err := s.Cancel("k05", schedule.Conditions{}); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Cancel("k05", schedule.Conditions{}))
 	if n, err := s.CancelAll(t.Context(), ""); err != nil || n != 6 {
 		t.Errorf("%d cancelled, want k03, k04, k06, k07, new and newer: %v", n, err)
 	}
@@ -262,22 +242,16 @@ func TestRecovery_OfLargeEventsGoesPageByPage(t *testing.T) {
 	t.Parallel()
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	at := time.Unix(1_900_000_000, 0)
 	const keys = 20
 	for i := range keys {
 		e := &schedule.Entry{Revision: uint64(i + 1), Occurrence: uint64(i + 1), ScheduledAt: at, DueAt: at.Add(time.Hour), UnfinishedAt: at, Event: large(byte(i))}
-		if _, err := db.Apply(false, store.Change{Source: "s", Key: fmt.Sprintf("k%02d", i), New: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(db.Apply(false, store.Change{Source: "s", Key: fmt.Sprintf("k%02d", i), New: e})))
 	}
 	q, err := Open(Config{Store: db, Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer q.Close()
 	for i := range keys {
 		e, err := db.Get("s", fmt.Sprintf("k%02d", i))

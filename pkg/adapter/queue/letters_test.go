@@ -19,26 +19,19 @@ var (
 )
 
 // keeping is a queue whose source keeps so many dead letters for an hour.
-func keeping(t *testing.T, keep int) (*Source, func()) {
-	return open(t, func(_ *Config, s *schedule.Spec) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+func keeping(t *testing.T, keep int) *Source {
+	s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+	return s
 }
 
-// deliver schedules a key for now and ends its delivery.
-func deliver(t *testing.T, s *Source, key string, o schedule.Outcome) schedule.Disposition {
+// counted are the bytes that are counted of the source, which are those that are stored.
+func counted(t *testing.T, s *Source) int64 {
 	t.Helper()
-	if _, err := s.Schedule(key, &schedule.Request{Event: &schedule.Event{Type: "t-" + key}}, nil); err != nil {
-		t.Fatal(err)
+	stored, err := s.q.store.Bytes("s")
+	if err != nil || stored != s.usage.bytes.Load() {
+		t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
 	}
-	synctest.Wait()
-	d, err := s.Take()
-	if err != nil || d == nil || d.Key != key {
-		t.Fatalf("took %+v %v", d, err)
-	}
-	what, err := s.Finish(d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return what
+	return stored
 }
 
 // letterKeys are the keys of the dead letters that are kept.
@@ -47,9 +40,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 	var keys []string
 	for token := ""; ; {
 		letters, next, err := s.Letters.List(prefix, token, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, l := range letters {
 			keys = append(keys, l.Key)
 		}
@@ -63,8 +54,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 func TestKept_NewestOneForEachKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 3)
-		defer done()
+		s := keeping(t, 3)
 		for _, key := range []string{"c", "a", "b", "c", "d"} {
 			if what := deliver(t, s, key, refused); what != schedule.KeptLetter {
 				t.Errorf("%s: %s", key, what)
@@ -89,9 +79,8 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 		if d, takeErr := s.Take(); len(views) > 0 || err != nil || d != nil || takeErr != nil {
 			t.Errorf("they are keys: %+v %v, delivered %+v %v", views, err, d, takeErr)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() || stored == 0 {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
+		if counted(t, s) == 0 {
+			t.Error("no bytes are counted")
 		}
 	})
 }
@@ -100,24 +89,13 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 func TestKept_UntilItsAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := keeping(t, 3)
-		deliver(t, s, "k", refused)
+		settings := tenantSource("ns", "s", schedule.Ceilings{})
+		settings.Letters = schedule.Letters{Keep: 3, MaxAge: time.Hour}
+		h := newFixture(t, settings)
+		deliver(t, h.sources[0], "k", refused)
 		time.Sleep(time.Hour - 10*time.Second)
-		s.q.Close()
-		q, err := Open(s.q.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			q.Close()
-			if err := s.q.store.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		again, err := q.Set(s.Spec())
-		if err != nil {
-			t.Fatal(err)
-		}
+		h.restart()
+		again := h.sources[0]
 		if got := letterKeys(t, again, ""); got != "k" || again.usage.kept.Load() != 1 {
 			t.Errorf("after a restart: %q, %d", got, again.usage.kept.Load())
 		}
@@ -133,8 +111,7 @@ func TestKept_UntilItsAge(t *testing.T) {
 func TestKept_FollowsItsSettings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 5)
-		defer done()
+		s := keeping(t, 5)
 		for _, key := range []string{"a", "b", "c"} {
 			deliver(t, s, key, refused)
 			time.Sleep(time.Minute)
@@ -142,9 +119,7 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 		set := func(keep int, age time.Duration) {
 			n := *s.Spec()
 			n.Letters = schedule.Letters{Keep: keep, MaxAge: age}
-			if _, err := s.q.Set(&n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.q.Set(&n)))
 			synctest.Wait()
 		}
 		if set(2, time.Hour); letterKeys(t, s, "") != "b c" {
@@ -166,12 +141,11 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 func TestKept_WithinTheQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Spec) {
+		s, _ := open(t, func(_ *Config, s *schedule.Spec) {
 			s.Letters, s.MaxInterval = schedule.Letters{Keep: 3, MaxAge: time.Hour}, time.Hour
 			s.MaxBytes = 600
 			s.Delivery.Retry = new(int)
 		})
-		defer done()
 		if what := deliver(t, s, "k", down); what != schedule.KeptLetter {
 			t.Errorf("within the quota it is %s", what)
 		}
@@ -185,15 +159,12 @@ func TestKept_WithinTheQuota(t *testing.T) {
 func TestKept_DiscardAndRedrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 500)
-		defer done()
+		s := keeping(t, 500)
 		for i := range 200 {
 			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
 		}
 		for range 2 { // idempotent
-			if err := s.Letters.Discard("k000"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Letters.Discard("k000"))
 		}
 		if there, err := s.Letters.Redrive("k000", false, nil); there || err != nil {
 			t.Errorf("an absent one: %v %v", there, err)
@@ -215,10 +186,7 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 		if err != nil || c.Kept != 0 || c.Due != 99 || letterKeys(t, s, "") != "" {
 			t.Errorf("%+v %v", c, err)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
-		}
+		counted(t, s)
 	})
 }
 
@@ -226,25 +194,16 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := keeping(t, 500)
-		defer done()
+		s := keeping(t, 500)
 		for _, key := range []string{"flies", "free", "waits"} {
 			deliver(t, s, key, refused)
 		}
 		newer := schedule.Request{Event: &schedule.Event{Type: "newer"}}
-		if _, err := s.Schedule("flies", &newer, nil); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		d, err := s.Take()
-		if err != nil || d == nil {
-			t.Fatal(d, err)
-		}
+		must(t, errorOf(s.Schedule("flies", &newer, nil)))
+		d := take(t, s)
 		hour := time.Hour
 		newer.Delay = &hour
-		if _, err := s.Schedule("waits", &newer, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("waits", &newer, nil)))
 		for _, key := range []string{"flies", "waits"} {
 			if there, err := s.Letters.Redrive(key, false, nil); there || !is(err, schedule.CodeExists) {
 				t.Errorf("%s: %v %v", key, there, err)
@@ -253,9 +212,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		if n, skipped, err := s.Letters.RedriveAll(t.Context(), "", false, nil); n != 1 || skipped != 2 || err != nil || letterKeys(t, s, "") != "flies waits" {
 			t.Errorf("redriven %d, skipped %d, %v", n, skipped, err)
 		}
-		if _, err := s.Finish(d, down); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Finish(d, down)))
 		for _, key := range []string{"flies", "waits"} {
 			if v, ok, err := s.Get(key); !ok || err != nil || v.Event.Type != "newer" {
 				t.Errorf("%s: %+v %v", key, v.Event, err)
@@ -267,10 +224,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		if v, ok, err := s.Get("waits"); !ok || err != nil || v.Event.Type != "t-waits" || v.State != schedule.Due {
 			t.Errorf("%+v %v", v, err)
 		}
-		stored, err := s.q.store.Bytes("s")
-		if err != nil || stored != s.usage.bytes.Load() {
-			t.Errorf("%d bytes are counted, %d are stored, %v", s.usage.bytes.Load(), stored, err)
-		}
+		counted(t, s)
 	})
 }
 
@@ -303,27 +257,19 @@ func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, done := open(t, func(_ *Config, sp *schedule.Spec) {
+				s, _ := open(t, func(_ *Config, sp *schedule.Spec) {
 					sp.MaxInterval, sp.Letters = time.Hour, schedule.Letters{Keep: 5, MaxAge: 24 * time.Hour}
 					if c.sink {
 						sp.DeadLetter = &schedule.Target{URL: "http://letters"}
 					}
 				})
-				defer done()
 				deliver(t, s, "k", c.o)
 				if c.sink {
-					d, err := s.Take()
-					if d == nil || err != nil {
-						t.Fatal(d, err)
-					}
-					if _, err := s.Finish(d, refused); err != nil {
-						t.Fatal(err)
-					}
+					d := take(t, s)
+					must(t, errorOf(s.Finish(d, refused)))
 				}
 				if c.then != nil {
-					if err := c.then(s); err != nil {
-						t.Fatal(err)
-					}
+					must(t, c.then(s))
 				}
 				there, err := s.Letters.Redrive("k", false, nil)
 				if there == c.newer || is(err, schedule.CodeExists) != c.newer {
@@ -346,42 +292,29 @@ func is(err error, code schedule.Code) bool {
 func TestList_SelectsByState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
-		defer done()
+		s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
 		for _, key := range []string{"r2", "r1"} {
 			deliver(t, s, key, down)
 		}
 		var flying []*Delivery
 		for _, key := range []string{"f2", "f1", "f3"} {
-			if _, err := s.Schedule(key, &schedule.Request{}, nil); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			d, err := s.Take()
-			if err != nil || d == nil {
-				t.Fatal(d, err)
-			}
+			must(t, errorOf(s.Schedule(key, &schedule.Request{}, nil)))
+			d := take(t, s)
 			flying = append(flying, d)
 			time.Sleep(time.Second)
 		}
 		r := after(time.Minute)
 		for _, key := range []string{"w2", "w1", "f3"} { // behind f3
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 		}
 		r = after(0)
-		if _, err := s.Schedule("d1", &r, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("d1", &r, nil)))
 		list := func(state State, byDue bool, prefix string) string {
 			var keys []string
 			o := ListOptions{Limit: 1, ByDue: byDue, State: state, Prefix: prefix}
 			for range 100 {
 				views, next, err := s.List(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, v := range views {
 					keys = append(keys, v.Key)
 				}
@@ -416,9 +349,7 @@ func TestList_SelectsByState(t *testing.T) {
 			t.Errorf("in flight: %d attempts", v.Attempts())
 		}
 		for _, d := range flying {
-			if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
 		}
 	})
 }
@@ -427,23 +358,15 @@ func TestList_SelectsByState(t *testing.T) {
 func TestSource_HistoryAndEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		deliver(t, s, "k", down)
 		time.Sleep(time.Second)
-		d, err := s.Take()
-		if err != nil || d == nil {
-			t.Fatal(d, err)
-		}
+		d := take(t, s)
 		time.Sleep(time.Minute)
-		if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}})))
 		events, _, _, _ := f.Next(nil, 10)
 		var got []string
 		for _, e := range events {
@@ -461,9 +384,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 			items[1] != (recent.Outcome{At: items[1].At, Result: "retrying", Status: 503}) {
 			t.Errorf("%+v %v", items, err)
 		}
-		if err := s.q.Remove("s"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.q.Remove("s"))
 		if _, _, _, ended := f.Next(nil, 1); !ended {
 			t.Error("the events of a removed source go on")
 		}
@@ -474,29 +395,20 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 func TestSource_HistoryOfEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, done := open(t, nil)
-		defer done()
+		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer f.Close()
 		in := schedule.Request{Delay: new(time.Hour)}
 		expires := in
 		expires.ExpiresAt = time.Now().Add(time.Minute)
 		for key, r := range map[string]schedule.Request{"old": expires, "gone": in} {
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 		}
 		past := schedule.Request{ExpiresAt: time.Now().Add(-time.Second)}
-		if _, err := s.Schedule("past", &past, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("past", &past, nil)))
 		for range 2 { // the second one finds nothing
-			if err := s.Cancel("gone", schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Cancel("gone", schedule.Conditions{}))
 		}
 		time.Sleep(2 * time.Minute)
 		for key, want := range map[string]string{"old": "expired", "past": "expired", "gone": "deleted"} {

@@ -2,19 +2,11 @@ package queue
 
 import (
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -30,26 +22,7 @@ func recount(t *testing.T, s *Source, watch uint64) {
 	if err == nil {
 		err = s.Marks.SetState(store.WatchState{Watch: countOf(watch), Scope: store.MarkCount{Watch: watch, Marks: n, Bytes: bytes}.Scope()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// marked adds up the bytes of the marks that the store holds of a source.
-func (h *house) marked(uid string) (sum int64) {
-	h.t.Helper()
-	states, err := h.db.WatchStates(uid)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, state := range states {
-		_, bytes, err := h.db.CountMarks(uid, state.Watch)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		sum += bytes
-	}
-	return sum
+	must(t, err)
 }
 
 // marking is a watch, which knows the size of its marks.
@@ -99,9 +72,7 @@ func (m *marking) report(items []Item, changes ...store.MarkChange) error {
 func (m *marking) end(t *testing.T) {
 	t.Helper()
 	for _, watch := range []uint64{m.watch, countOf(m.watch)} {
-		if err := m.s.Marks.Remove(watch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.s.Marks.Remove(watch))
 	}
 	m.sizes = map[string]int64{}
 }
@@ -112,8 +83,7 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 	t.Parallel()
 	mine := tenantSource("ns", "mine", schedule.Ceilings{MaxBytes: 32_000})
 	mine.MaxBytes = 2000
-	h := newHouse(t, mine, tenantSource("ns", "same", schedule.Ceilings{MaxBytes: 32_000}), tenantSource("other", "x", schedule.Ceilings{MaxBytes: 32_000}))
-	defer func() { h.close() }()
+	h := newFixture(t, mine, tenantSource("ns", "same", schedule.Ceilings{MaxBytes: 32_000}), tenantSource("other", "x", schedule.Ceilings{MaxBytes: 32_000}))
 	watch := func(source int) *marking { return &marking{h.sources[source], 1, map[string]int64{}} }
 	m, same, other := watch(0), watch(1), watch(2)
 	expect := func(what, want string, err error) {
@@ -134,8 +104,7 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 	expect("a key has the rest", "", m.report([]Item{{"k", sized(500)}}, m.change("a", rest)))
 	expect("a key in a source without marks", full, func() error { r := sized(1000); _, err := same.s.Schedule("k", &r, nil); return err }())
 	expect("smaller", "", m.report(nil, m.change("a", rest-2000)))
-	h.close()
-	h.open()
+	h.restart()
 	h.check("after a restart")
 	m.s, same.s = h.sources[0], h.sources[1]
 	expect("after a restart", full, same.report(nil, same.change("a", 2000)))
@@ -148,12 +117,9 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 // namespace does not refuse when the keys take less than the mark did.
 func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
-	defer h.close()
+	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
 	m := &marking{h.sources[0], 1, map[string]int64{}}
-	if err := m.report(nil, m.change("large", 8000), m.change("small", 5000)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.report(nil, m.change("large", 8000), m.change("small", 5000)))
 	s, fill := h.sources[0], int(16_000-h.sources[0].usage.tenant.bytes.Load()-bytesOf("fill", sized(0)))
 	if got := h.put(0, "fill", sized(fill)); got != "" || s.usage.tenant.bytes.Load() != 16_000 {
 		t.Fatal(got, s.usage.tenant.bytes.Load())
@@ -177,36 +143,23 @@ func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	// A lower ceiling does not change that.
 	lower := *s.Spec()
 	lower.Ceilings.MaxBytes = 100
-	if _, err := h.q.Set(&lower); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.report(items(3500), m.change("large", -1)); err != nil {
-		t.Error(err)
-	}
-	h.check("at the end")
-}
+	must(t, errorOf(h.q.Set(&lower)))
+	must(t, m.report(items(3500), m.change("large", -1)))
+	h.check("with a lower ceiling")
 
-// What the end of an object frees counts for all of its keys. The second key was refused although the
-// ceiling allowed both: the sum of the namespace held the first key, and not the bytes freed for it.
-func TestMarks_TheirEndFreesBytesForEachKey(t *testing.T) {
-	t.Parallel()
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
-	defer h.close()
-	m := &marking{h.sources[0], 1, map[string]int64{}}
-	if err := m.report(nil, m.change("large", 8000)); err != nil {
-		t.Fatal(err)
+	// What is freed counts for all of the keys. The second key was refused although the ceiling allowed both: the sum of
+	// the namespace held the first key, and not the bytes freed for it.
+	must(t, errorOf(h.q.Set(h.settings[0])))
+	must(t, errorOf(s.CancelAll(t.Context(), "")))
+	must(t, m.report(nil, m.change("small", -1), m.change("large", 8000)))
+	second := int(16_000 - s.usage.tenant.bytes.Load() + m.sizes["large"] - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
+	for _, more := range []int{1, 0} {
+		got := refusal(t, m.report([]Item{{"k1", sized(5000)}, {"k2", sized(second + more)}}, m.change("large", -1)))
+		if (got != "") != (more > 0) {
+			t.Errorf("%d bytes too much: %q", more, got)
+		}
+		h.check("at the end")
 	}
-	capacity := 16_000 - h.sources[0].usage.tenant.bytes.Load() + m.sizes["large"]
-	items := func(second int) []Item { return []Item{{"k1", sized(5000)}, {"k2", sized(second)}} }
-	second := int(capacity - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
-	if got := refusal(t, m.report(items(second+1), m.change("large", -1))); got == "" {
-		t.Error("a byte too much")
-	}
-	h.check("a byte too much")
-	if got := refusal(t, m.report(items(second), m.change("large", -1))); got != "" {
-		t.Error(got)
-	}
-	h.check("all of it")
 }
 
 // Reports that come at once fill what the ceiling lets marks take, and never exceed it.
@@ -215,92 +168,49 @@ func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	const fits = 62
 	one := (&store.Mark{Object: "0/00", UID: "u", Keys: []string{strings.Repeat("k", 500)}}).Size()
 	c := schedule.Ceilings{MaxBytes: fits * one * 32 / 31}
-	h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("ns", "a", c), tenantSource("ns", "b", c)}, yielding: true}
-	h.open()
-	defer h.close()
-	var all sync.WaitGroup
-	var accepted atomic.Int64
-	for caller := range 8 {
-		all.Go(func() {
-			m := &marking{h.sources[caller%2], uint64(caller), map[string]int64{}}
-			for i := range 20 {
-				if m.report(nil, m.change(fmt.Sprintf("%d/%02d", caller, i), 500)) == nil {
-					accepted.Add(1)
-				}
+	yields := func(s store.Store) store.Store { // it lets other calls go first while one asks for space
+		return &hooked{Store: s, before: func(call, _ string) error {
+			for i := 0; i < 100 && call == "Space"; i++ {
+				runtime.Gosched()
 			}
-		})
+			return nil
+		}}
 	}
-	all.Wait()
-	if accepted.Load() != fits {
-		t.Errorf("%d were accepted, want %d", accepted.Load(), fits)
+	h := newFixtureOn(t, yields, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
+	var watches [8]*marking
+	for i := range watches {
+		watches[i] = &marking{h.sources[i%2], uint64(i), map[string]int64{}}
+	}
+	if accepted := atOnce(8, 20, func(caller, i int) bool {
+		m := watches[caller]
+		return m.report(nil, m.change(fmt.Sprintf("%d/%02d", caller, i), 500)) == nil
+	}); accepted != fits {
+		t.Errorf("%d were accepted, want %d", accepted, fits)
 	}
 	h.check("at the end")
 }
 
-// yields is a store that lets other calls go first while one asks for space.
-type yields struct{ store.Store }
-
-func (y yields) Space(growth, held int64) error {
-	for range 100 {
-		runtime.Gosched()
-	}
-	return y.Store.Space(growth, held)
-}
-
-// fails is a store that ends at a change that is not lazy, or is.
-type fails struct {
-	store.Store
-	fail, lazy bool
-}
-
-func (f *fails) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
-	if f.fail && (f.lazy || !lazy) {
-		return nil, store.ErrClosed
-	}
-	return f.Store.ApplyMarked(lazy, marks, changes...)
-}
-
-// openFailing returns a source, its store, and its marks.
-func openFailing(t *testing.T) (*Source, *fails, *marking) {
+// openFailing returns a source whose changes fail when they may not be made, and its marks.
+func openFailing(t *testing.T, mayChange func(lazy bool) bool) (*Source, *marking) {
 	t.Helper()
-	var f *fails
-	s, done := open(t, func(c *Config, _ *schedule.Spec) {
-		f = &fails{Store: c.Store}
-		c.Store = f
+	s, _ := open(t, func(c *Config, _ *schedule.Spec) {
+		c.Store = &hooked{Store: c.Store, applied: func(lazy bool, _ []store.MarkChange, _ []store.Change) error {
+			if !mayChange(lazy) {
+				return store.ErrClosed
+			}
+			return nil
+		}}
 	})
-	t.Cleanup(done)
-	return s, f, &marking{s, 1, map[string]int64{}}
+	return s, &marking{s, 1, map[string]int64{}}
 }
 
-// A change that fails keeps no reservation, and frees nothing.
+// A change that fails keeps no reservation, and frees nothing: also where items that inherit large events go page by page,
+// and the marks with the last page, which fails. What they free is not for the pages before.
 func TestMarks_FailureReleasesThem(t *testing.T) {
 	t.Parallel()
-	s, f, m := openFailing(t)
-	if err := m.report(nil, m.change("a", 100)); err != nil {
-		t.Fatal(err)
-	}
-	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
-	f.fail, f.lazy = true, true
-	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("a", -1)} {
-		for _, items := range [][]Item{nil, {{"k", sized(10)}}} {
-			if err := m.report(items, c); err == nil {
-				t.Errorf("%s: it did not fail", what)
-			}
-			if now := s.usage.tenant.bytes.Load(); now != held || s.Marks.Bytes() != marked {
-				t.Errorf("%s, %d items: the namespace holds %d, the marks %d, want %d and %d", what, len(items), now, s.Marks.Bytes(), held, marked)
-			}
-		}
-	}
-}
-
-// Items that inherit large events go page by page, and the marks with the last page. When
-// that fails nothing is stored of them; and what they free is not for the pages before.
-func TestMarks_LastPageFails(t *testing.T) {
-	t.Parallel()
-	s, f, m := openFailing(t)
-	if err := m.report(nil, m.change("large", 3000)); err != nil {
-		t.Fatal(err)
-	}
+	failing, lastPage := false, false
+	s, m := openFailing(t, func(lazy bool) bool { return !failing || lazy && lastPage })
+	must(t, m.report(nil, m.change("large", 3000)))
 	items := func(n int, reason string) (items []Item) {
 		for i := range n {
 			r := after(time.Hour)
@@ -311,9 +221,7 @@ func TestMarks_LastPageFails(t *testing.T) {
 	}
 	for _, it := range items(5, "") {
 		it.Request.Event = &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}
-		if _, err := s.Schedule(it.Key, &it.Request, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule(it.Key, &it.Request, nil)))
 	}
 	held, marked := s.usage.tenant.bytes.Load(), s.Marks.Bytes()
 	full := *s.Spec()
@@ -324,13 +232,15 @@ func TestMarks_LastPageFails(t *testing.T) {
 	}
 	full.Ceilings.MaxBytes = 0
 	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("large", -1)} {
-		f.fail = true
-		if err := m.report(items(5, ""), c); err == nil {
-			t.Errorf("%s: it did not fail", what)
-		}
-		f.fail = false
-		if now := s.usage.tenant.bytes.Load(); now != held || s.Marks.Bytes() != marked {
-			t.Errorf("%s: the namespace holds %d, the marks %d, want %d and %d", what, now, s.Marks.Bytes(), held, marked)
+		for _, items := range [][]Item{nil, {{"k", sized(10)}}, items(5, "")} {
+			failing, lastPage = true, len(items) == 5
+			if err := m.report(items, c); err == nil {
+				t.Errorf("%s: it did not fail", what)
+			}
+			failing = false
+			if now := s.usage.tenant.bytes.Load(); now != held || s.Marks.Bytes() != marked {
+				t.Errorf("%s, %d items: the namespace holds %d, the marks %d, want %d and %d", what, len(items), now, s.Marks.Bytes(), held, marked)
+			}
 		}
 	}
 }
@@ -339,110 +249,9 @@ func TestMarks_LastPageFails(t *testing.T) {
 // than 0, which would let the namespace exceed its ceiling.
 func TestMarks_SumIsNeverLessThanZero(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{}))
-	defer h.close()
+	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{}))
 	c := mark("a")
 	c.Remove, c.Before = true, 1000
-	if err := h.sources[0].Marks.Report(nil, []store.MarkChange{c}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.sources[0].Marks.Report(nil, []store.MarkChange{c}))
 	h.check("at the end")
-}
-
-// However marks come, change and go, the sums are what the store holds, also after a
-// restart, and no growth exceeds the ceiling.
-func TestMarks_SumsFollowTheStore(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	if s := os.Getenv("WALK_SEED"); s != "" {
-		seed, _ = strconv.ParseUint(s, 10, 64)
-	}
-	r := rand.New(rand.NewPCG(seed, 1))
-	t.Logf("WALK_SEED=%d", seed)
-	c := schedule.Ceilings{MaxBytes: 20_000}
-	h := newHouse(t, tenantSource("a", "1", c), tenantSource("a", "2", c), tenantSource("b", "3", c))
-	defer func() { h.close() }()
-	watches := map[string]*marking{}
-	of := func(source int, watch uint64) *marking {
-		name := fmt.Sprintf("%s %d", h.settings[source].UID, watch)
-		if watches[name] == nil {
-			watches[name] = &marking{watch: watch, sizes: map[string]int64{}}
-		}
-		watches[name].s = h.sources[source]
-		return watches[name]
-	}
-	accepted, refused, steps := 0, 0, 2000
-	if testing.Short() {
-		steps = 300
-	}
-	enough := steps / 20
-	// Seeds differ in how much is refused, so a walk goes on until both have happened often enough.
-	for step := 0; step < steps || accepted < enough || refused < enough; step++ {
-		if step == 10*steps {
-			t.Fatalf("%d reports were accepted and %d refused: the walk proves little", accepted, refused)
-		}
-		i := r.IntN(3)
-		m, s := of(i, uint64(1+r.IntN(3))), h.sources[i]
-		what, before := "", s.usage.tenant.bytes.Load()
-		var err error
-		switch n := r.IntN(100); {
-		case n < 70:
-			what = "report"
-			changes := map[string]store.MarkChange{}
-			for range 1 + r.IntN(3) {
-				object := strconv.Itoa(r.IntN(20))
-				if keys := r.IntN(1500) - 500; keys >= 0 || m.sizes[object] > 0 {
-					changes[object] = m.change(object, keys)
-				}
-			}
-			var items []Item
-			for range r.IntN(3) {
-				items = append(items, Item{strconv.Itoa(r.IntN(10)), sized(r.IntN(300))})
-			}
-			if err = m.report(items, slices.Collect(maps.Values(changes))...); err == nil {
-				accepted++
-			} else if refusal(t, err) == "quota_exceeded max-bytes in config-reschedule" {
-				refused, err = refused+1, nil
-			}
-		case n < 75:
-			what = "a key"
-			h.put(i, strconv.Itoa(r.IntN(10)), sized(r.IntN(500)))
-		case n < 83:
-			what = "the end of a key"
-			err = s.Cancel(strconv.Itoa(r.IntN(10)), schedule.Conditions{})
-		case n < 87:
-			what = "the end of a watch"
-			m.end(t)
-		case n < 90:
-			what = "a count"
-			recount(t, s, m.watch)
-		case n < 93:
-			what = "another namespace"
-			moved := *h.settings[i]
-			moved.Namespace = []string{"a", "b"}[r.IntN(2)]
-			h.settings[i] = &moved
-			_, err = h.q.Set(&moved)
-			before = 1 << 40 // it may exceed the ceiling
-		case n < 95:
-			what = "the end of a source"
-			if err = h.q.Remove(s.uid); err == nil {
-				h.sources[i], err = h.q.Set(h.settings[i])
-			}
-			for watch := range uint64(3) {
-				of(i, watch+1).sizes = map[string]int64{}
-			}
-		case n < 97:
-			what = "a restart"
-			h.close()
-			h.open()
-			s = h.sources[i]
-		}
-		if err != nil {
-			t.Fatalf("step %d, %s: %v", step, what, err)
-		}
-		h.check(fmt.Sprintf("step %d, %s", step, what))
-		if now := s.usage.tenant.bytes.Load(); now > before && now > c.MaxBytes && what != "a restart" && what != "the end of a source" {
-			t.Fatalf("step %d, %s: the namespace grew from %d to %d bytes, its ceiling is %d", step, what, before, now, c.MaxBytes)
-		}
-	}
 }

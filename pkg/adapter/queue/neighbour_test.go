@@ -12,8 +12,7 @@ import (
 // another source do not wait for it, whatever their keys are.
 func TestSource_WaitsForNoOthersBulk(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{}), tenantSource("ns", "b", schedule.Ceilings{}))
-	defer h.close()
+	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{}), tenantSource("ns", "b", schedule.Ceilings{}))
 	items := make([]Item, 1000)
 	for i := range items {
 		items[i].Key = fmt.Sprint("k", i)

@@ -1,174 +1,20 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
-
-// house is a queue with several sources over a store that can be opened again.
-type house struct {
-	t        *testing.T
-	fs       *vfs.MemFS
-	db       *store.DB
-	q        *Queue
-	settings []*schedule.Spec
-	sources  []*Source
-	yielding bool // calls that ask for space let others go first
-}
-
-// tenantSource is a source of a namespace, with the ceilings of that.
-func tenantSource(namespace, name string, c schedule.Ceilings) *schedule.Spec {
-	return &schedule.Spec{
-		UID: namespace + "/" + name, Namespace: namespace, Name: name, Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
-		Delivery: schedule.Delivery{BackoffDelay: time.Second}, Limits: schedule.Limits{MaxInFlight: 100, MaxPending: 1_000_000}, Ceilings: c,
-	}
-}
-
-func newHouse(t *testing.T, settings ...*schedule.Spec) *house {
-	h := &house{t: t, fs: vfs.NewMem(), settings: settings}
-	h.open()
-	return h
-}
-
-func (h *house) open() {
-	h.t.Helper()
-	fatal := func(err error) { h.t.Errorf("fatal: %v", err) }
-	var err error
-	if h.db, err = store.Open(store.Options{Dir: "data", FS: h.fs, Fatal: fatal}); err != nil {
-		h.t.Fatal(err)
-	}
-	var db store.Store = h.db
-	if h.yielding {
-		db = yields{h.db}
-	}
-	if h.q, err = Open(Config{Store: db, Fatal: fatal, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}); err != nil {
-		h.t.Fatal(err)
-	}
-	h.sources = nil
-	for _, s := range h.settings {
-		h.set(s)
-	}
-}
-
-func (h *house) set(settings *schedule.Spec) {
-	h.t.Helper()
-	s, err := h.q.Set(settings)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.sources = append(h.sources, s)
-}
-
-func (h *house) close() {
-	h.t.Helper()
-	h.q.Close()
-	if err := h.db.Close(); err != nil {
-		h.t.Error(err)
-	}
-}
-
-// scan adds up the keys and bytes that the store holds of a source.
-func (h *house) scan(uid string) (keys, bytes int64) {
-	h.t.Helper()
-	for _, list := range []func(after string) ([]store.Item, bool, error){
-		func(after string) ([]store.Item, bool, error) { return h.db.List(uid, "", after, 100, true) },
-		func(after string) ([]store.Item, bool, error) { return h.db.DeadLetters(uid, after, 100) },
-	} {
-		for after, more := "", true; more; {
-			items, next, err := list(after)
-			if err != nil {
-				h.t.Fatal(err)
-			}
-			for _, i := range items {
-				bytes += i.Entry.Size(i.Key)
-				if !schedule.IsDeadLetterKey(i.Key) {
-					keys++
-				}
-				after = i.Key
-			}
-			more = next
-		}
-	}
-	return keys, bytes
-}
-
-// check holds what is counted against what the store holds.
-func (h *house) check(when string) {
-	h.t.Helper()
-	type total struct{ keys, bytes int64 }
-	namespaces := map[string]total{}
-	for _, s := range h.sources {
-		if s.Removed() {
-			continue
-		}
-		keys, bytes := h.scan(s.uid)
-		stored, err := h.db.Bytes(s.uid)
-		if s.usage.keys.Load() != keys || s.usage.bytes.Load() != bytes || stored != bytes || err != nil {
-			h.t.Fatalf("%s: source %s holds %d keys of %d bytes; counted are %d of %d, in the store %d (%v)",
-				when, s.uid, keys, bytes, s.usage.keys.Load(), s.usage.bytes.Load(), stored, err)
-		}
-		marked := h.marked(s.uid)
-		if got := s.Marks.Bytes(); got != marked {
-			h.t.Fatalf("%s: source %s holds %d bytes of marks, counted are %d", when, s.uid, marked, got)
-		}
-		n := namespaces[s.Spec().Namespace]
-		namespaces[s.Spec().Namespace] = total{n.keys + keys, n.bytes + bytes + marked}
-	}
-	if len(namespaces) != len(h.q.tenants) {
-		h.t.Fatalf("%s: %d namespaces are counted, want %d", when, len(h.q.tenants), len(namespaces))
-	}
-	for name, want := range namespaces {
-		if got := h.q.tenants[name]; got == nil || got.keys.Load() != want.keys || got.bytes.Load() != want.bytes {
-			h.t.Fatalf("%s: namespace %s holds %+v, counted are %d and %d", when, name, want, got.keys.Load(), got.bytes.Load())
-		}
-	}
-}
-
-// sized is a request for an event with n bytes of data.
-func sized(n int) schedule.Request {
-	r := after(time.Hour)
-	r.Event = &schedule.Event{Data: make([]byte, n)}
-	return r
-}
-
-// bytesOf is what the request's entry counts.
-func bytesOf(key string, r schedule.Request) int64 {
-	return (&schedule.Entry{Event: r.Event, UID: r.UID, Reason: r.Reason}).Size(key)
-}
-
-// refusal is the code and the quota of a refusal, "" for none.
-func refusal(t *testing.T, err error) string {
-	t.Helper()
-	if err == nil {
-		return ""
-	}
-	var e *schedule.Error
-	if !errors.As(err, &e) || e.RetryAfter <= 0 {
-		t.Fatal(err)
-	}
-	what, _, _ := strings.Cut(e.Detail, ":")
-	return string(e.Code) + " " + what
-}
-
-func (h *house) put(source int, key string, r schedule.Request) string {
-	h.t.Helper()
-	_, err := h.sources[source].Schedule(key, &r, nil)
-	return refusal(h.t, err)
-}
 
 // Each quota is exact to the byte, and the refusal names it; what does not grow
 // is never refused.
@@ -190,8 +36,7 @@ func TestQuota_RefusalNamesWhich(t *testing.T) {
 			for _, s := range []*schedule.Spec{mine, same, other} {
 				c.change(s)
 			}
-			h := newHouse(t, mine, same, other)
-			defer h.close()
+			h := newFixture(t, mine, same, other)
 			expect := func(what, want, got string) {
 				t.Helper()
 				if got != want {
@@ -212,14 +57,11 @@ func TestQuota_RefusalNamesWhich(t *testing.T) {
 			}
 			expect("in place, a byte larger", grown, h.put(0, "a", sized(1001)))
 			h.check("after refusals")
-			if err := h.sources[0].Cancel("b", schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, h.sources[0].Cancel("b", schedule.Conditions{}))
 			expect("the quota is free again", "", h.put(0, "c", sized(900)))
 			h.check("at the end")
 
-			h.close()
-			h.open()
+			h.restart()
 			h.check("after a restart")
 			expect("after a restart", want, h.put(0, "d", sized(1000)))
 		})
@@ -232,26 +74,12 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 	const fits = 50
 	one := bytesOf("000/000", sized(200))
 	c := schedule.Ceilings{MaxBytes: fits * one}
-	h := newHouse(t, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
-	defer h.close()
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	accepted := 0
-	for caller := range 8 {
-		all.Go(func() {
-			for i := range 40 {
-				r := sized(200)
-				_, err := h.sources[caller%2].Schedule(fmt.Sprintf("%03d/%03d", caller, i), &r, nil)
-				if err == nil {
-					mu.Lock()
-					accepted++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	all.Wait()
-	if accepted != fits {
+	h := newFixture(t, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
+	if accepted := atOnce(8, 40, func(caller, i int) bool {
+		r := sized(200)
+		_, err := h.sources[caller%2].Schedule(fmt.Sprintf("%03d/%03d", caller, i), &r, nil)
+		return err == nil
+	}); accepted != fits {
 		t.Errorf("%d were accepted, want %d", accepted, fits)
 	}
 	h.check("at the end")
@@ -263,8 +91,7 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	t.Parallel()
 	one := bytesOf("a", sized(100))
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 2 * one}))
-	defer h.close()
+	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 2 * one}))
 	s := h.sources[0]
 	if err := s.ScheduleTogether([]Item{{"a", sized(100)}, {"b", sized(100)}, {"c", sized(100)}}); refusal(t, err) != "quota_exceeded max-bytes in config-reschedule" {
 		t.Error(err)
@@ -275,9 +102,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	out, err := s.ScheduleAll([]Item{
 		{"a", sized(100)}, {"b", drop}, {"b", sized(100)}, {"c", sized(100)}, {"a", sized(1)}, {"a", sized(100)}, {"a", sized(101)},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, o := range out {
 		if o.Err != nil {
@@ -296,8 +121,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 // allows no other key or byte.
 func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
-	defer h.close()
+	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
 	if got := h.put(0, "a", sized(100)); got != "" {
 		t.Fatal(got)
 	}
@@ -326,8 +150,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 1000, MaxPending: 1})
 		settings.MaxBytes, settings.DeadLetter = 1000, &schedule.Target{URL: "http://dead"}
-		h := newHouse(t, settings)
-		defer h.close()
+		h := newFixture(t, settings)
 		s := h.sources[0]
 		now := after(0)
 		if refused := h.put(0, "a", now); refused != "" {
@@ -335,14 +158,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 		}
 		outcome := func(o schedule.Outcome) {
 			t.Helper()
-			synctest.Wait() // the page is loaded
-			d, err := s.Take()
-			if d == nil || err != nil {
-				t.Fatal("nothing is due", err)
-			}
-			if _, err := s.Finish(d, o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Finish(take(t, s), o)))
 			h.check("after an outcome")
 		}
 		outcome(schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{Reply: &schedule.Event{Data: make([]byte, 5000)}}})
@@ -372,15 +188,8 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("full", "a", schedule.Ceilings{}), tenantSource("small", "a", schedule.Ceilings{})}}
-		const total, reserve = 1 << 30, 100 << 20
-		free := func(n uint64) {
-			h.fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: total})
-			time.Sleep(time.Second) // fake: the answer is kept for a moment
-		}
-		free(total)
-		h.open()
-		defer h.close()
+		h := newFixture(t, tenantSource("full", "a", schedule.Ceilings{}), tenantSource("small", "a", schedule.Ceilings{}))
+		const total = diskBytes
 		expect := func(what string, full bool, refused string) {
 			t.Helper()
 			if got := refused == "storage_full the adapter's disk is full"; got != full {
@@ -392,20 +201,20 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 		}
 		expect("due", false, h.put(0, "due", after(0)))
 
-		free(total/10 + 2<<20) // what is scarce: 4 MB are more than is free, a small one is not
+		h.free(total/10 + 2<<20) // what is scarce: 4 MB are more than is free, a small one is not
 		expect("who holds much", true, h.put(0, "new", after(0)))
 		expect("who holds little", false, h.put(1, "new", sized(1000)))
 		expect("who would hold much", true, h.put(1, "more", sized(3<<20)))
 
-		free(total / 10)
+		h.free(total / 10)
 		expect("who holds little, at the reserve", false, h.put(1, "newer", after(0)))
 		expect("who would hold more, at the reserve", true, h.put(1, "more", sized(2<<20)))
-		free(total/20 - 1)
+		h.free(total/20 - 1)
 		expect("who holds little, in the second half of the reserve", true, h.put(1, "newest", after(0)))
-		free(total/40 + 2<<20)
+		h.free(total/40 + 2<<20)
 		expect("in place, who holds much, in the second half of the reserve", true, h.put(0, "k1", sized(200_000)))
 		expect("in place, who holds little, there", false, h.put(1, "new", sized(1000)))
-		free(total / 10)
+		h.free(total / 10)
 		expect("in place", false, h.put(1, "new", sized(1000)))
 		expect("in place, who holds much", false, h.put(0, "k1", sized(200_000)))
 		expect("in place, larger", true, h.put(0, "k1", sized(200_001)))
@@ -419,11 +228,7 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 		if err := h.sources[0].Cancel("k3", schedule.Conditions{}); err != nil {
 			t.Error("a DELETE:", err)
 		}
-		d, err := h.sources[0].Take()
-		if d == nil || err != nil {
-			t.Fatal("nothing is delivered", err)
-		}
-		if _, err := h.sources[0].Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Hour, Reply: &schedule.Event{Data: make([]byte, 5000)}}}); err != nil {
+		if _, err := h.sources[0].Finish(take(t, h.sources[0]), schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Hour, Reply: &schedule.Event{Data: make([]byte, 5000)}}}); err != nil {
 			t.Error("an outcome:", err)
 		}
 		h.check("at the end")
@@ -434,8 +239,7 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 // another namespace takes them there.
 func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("a", "x", schedule.Ceilings{}), tenantSource("a", "y", schedule.Ceilings{}))
-	defer h.close()
+	h := newFixture(t, tenantSource("a", "x", schedule.Ceilings{}), tenantSource("a", "y", schedule.Ceilings{}))
 	for i := range h.sources {
 		if refused := h.put(i, "k", sized(100)); refused != "" {
 			t.Fatal(refused)
@@ -443,22 +247,18 @@ func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	}
 	moved := *h.settings[1]
 	moved.Namespace = "b"
-	if _, err := h.q.Set(&moved); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(h.q.Set(&moved)))
 	h.check("after a move")
 	for range 2 { // removing what is removed changes nothing
-		if err := h.q.Remove(h.settings[0].UID); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.q.Remove(h.settings[0].UID))
 		h.check("after a removal")
 	}
 	h.set(h.settings[0])
 	h.check("after it came back")
 }
 
-// Whatever happens, what is counted of a source and of a namespace is what a scan
-// of the store finds.
+// Whatever happens, what is counted of a source, of its marks and of a namespace is what a scan
+// of the store finds, and no report exceeds the ceiling.
 func TestQuota_CountsAgreeWithTheStore(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -486,8 +286,7 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 	dead.DeadLetter, dead.MaxBytes = &schedule.Target{URL: "http://dead"}, 12_000
 	again := tenantSource("two", "again", c)
 	again.MaxInterval, again.MaxPending = time.Minute, 10
-	h := newHouse(t, dead, tenantSource("one", "plain", c), again)
-	defer h.close()
+	h := newFixture(t, dead, tenantSource("one", "plain", c), again)
 	var under []struct {
 		s *Source
 		d *Delivery
@@ -512,10 +311,54 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 		return req
 	}
 	key := func() string { return fmt.Sprint("k", r.IntN(25)) }
-	var refused int
-	for round := range rounds {
-		s := h.sources[r.IntN(len(h.sources))]
-		switch n := r.IntN(20); {
+	watches := map[string]*marking{}
+	of := func(s *Source, watch uint64) *marking {
+		name := fmt.Sprintf("%s %d", s.uid, watch)
+		if watches[name] == nil {
+			watches[name] = &marking{watch: watch, sizes: map[string]int64{}}
+		}
+		watches[name].s = s
+		return watches[name]
+	}
+	var refused, reported, reportsRefused int
+	// Seeds differ in how much is refused, so a walk goes on until both have happened often enough.
+	for round := 0; round < rounds || reported < rounds/60 || reportsRefused < rounds/60; round++ {
+		if round == 10*rounds {
+			t.Fatalf("%d reports were accepted and %d refused: the walk proves little", reported, reportsRefused)
+		}
+		source := r.IntN(len(h.sources))
+		s := h.sources[source]
+		m, before := of(s, uint64(1+r.IntN(3))), s.usage.tenant.bytes.Load()
+		switch n := r.IntN(30); {
+		case n >= 22:
+			changes := map[string]store.MarkChange{}
+			for range 1 + r.IntN(3) {
+				object := strconv.Itoa(r.IntN(20))
+				if keys := r.IntN(1500) - 500; keys >= 0 || m.sizes[object] > 0 {
+					changes[object] = m.change(object, keys)
+				}
+			}
+			var items []Item
+			for range r.IntN(3) {
+				items = append(items, Item{key(), sized(r.IntN(300))})
+			}
+			if err := m.report(items, slices.Collect(maps.Values(changes))...); err == nil {
+				reported++
+			} else if refusal(t, err) == "quota_exceeded max-bytes in config-reschedule" {
+				reportsRefused++
+			}
+			if now := s.usage.tenant.bytes.Load(); now > before && now > c.MaxBytes {
+				t.Fatalf("round %d: the namespace grew from %d to %d bytes, its ceiling is %d", round, before, now, c.MaxBytes)
+			}
+		case n == 21 && r.IntN(2) == 0:
+			m.end(t)
+		case n == 21:
+			recount(t, s, m.watch)
+		case n == 20 && r.IntN(3) == 0:
+			moved := *h.settings[source]
+			moved.Namespace = []string{"one", "two"}[r.IntN(2)]
+			h.settings[source] = &moved
+			must(t, errorOf(h.q.Set(&moved)))
 		case n < 8:
 			req := request()
 			if _, err := s.Schedule(key(), &req, nil); err != nil {
@@ -532,14 +375,10 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 				t.Fatal(err)
 			}
 		case n < 11:
-			if err := s.Cancel(key(), schedule.Conditions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Cancel(key(), schedule.Conditions{}))
 		case n < 15:
 			d, err := s.Take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if d != nil {
 				under = append(under, struct {
 					s *Source
@@ -556,32 +395,23 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 				}
 			}
 			o.Failure = schedule.Failure{Dest: "http://x", Data: make([]byte, r.IntN(100))}
-			if _, err := under[i].s.Finish(under[i].d, o); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(under[i].s.Finish(under[i].d, o)))
 			under = append(under[:i], under[i+1:]...)
 		case n < 19:
 			time.Sleep(time.Duration(r.IntN(30)) * time.Second)
 			synctest.Wait()
 		case r.IntN(10) == 0:
-			if _, err := s.CancelAll(t.Context(), []string{"", "k1"}[r.IntN(2)]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.CancelAll(t.Context(), []string{"", "k1"}[r.IntN(2)])))
 		case r.IntN(10) == 0:
-			if err := h.q.Remove(s.uid); err != nil {
-				t.Fatal(err)
-			}
-			for i, settings := range h.settings {
-				if settings.UID == s.uid {
-					var err error
-					if h.sources[i], err = h.q.Set(settings); err != nil {
-						t.Fatal(err)
-					}
-				}
+			must(t, h.q.Remove(s.uid))
+			var err error
+			h.sources[source], err = h.q.Set(h.settings[source])
+			must(t, err)
+			for watch := range uint64(3) {
+				of(s, watch+1).sizes = map[string]int64{}
 			}
 		case r.IntN(4) == 0:
-			h.close()
-			h.open()
+			h.restart()
 			under = nil
 		}
 		synctest.Wait()

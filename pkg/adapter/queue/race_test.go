@@ -18,8 +18,7 @@ import (
 func TestConcurrency_KeepsAKeysOrder(t *testing.T) {
 	t.Parallel()
 	const keys, callers, workers, calls = 4, 4, 4, 400
-	s, done := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = 4 })
-	defer done()
+	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = 4 })
 	name := func(i int) string { return fmt.Sprint("k", i) }
 	var acknowledged [keys]atomic.Uint64 // the newest revision that a caller was told
 	var flying [keys]atomic.Int32

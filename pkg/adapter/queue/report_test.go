@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -37,19 +36,18 @@ func objects(t *testing.T, s *Source) (found []string) {
 	return found
 }
 
-// A report is stored with its marks, or nothing of it is.
+// A report is stored with its marks and the state of its watch, or nothing of it is.
 func TestReport_AllOrNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		settings := tenantSource("a", "a", schedule.Ceilings{})
 		settings.MaxPending = 2
-		h := newHouse(t, settings, tenantSource("b", "b", schedule.Ceilings{}))
-		defer func() { h.close() }()
-		due := sized(10)
+		h := newFixture(t, settings, tenantSource("b", "b", schedule.Ceilings{}))
+		due, state := sized(10), store.WatchState{Watch: 1, Scope: "*", Version: "9", Complete: true}
 		var refused *schedule.Error
 		for what, report := range map[string]func(s *Source) error{
 			"a quota": func(s *Source) error {
-				return s.Marks.Report([]Item{{"k1", due}, {"k2", due}, {"k3", due}}, []store.MarkChange{mark("a/b")})
+				return s.Marks.Report([]Item{{"k1", due}, {"k2", due}, {"k3", due}}, []store.MarkChange{mark("a/b"), {Watch: 1, State: &state}})
 			},
 			"a bad key": func(s *Source) error {
 				return s.Marks.Report([]Item{{"k1", due}, {"a\nb", due}}, []store.MarkChange{mark("a/b")})
@@ -65,31 +63,21 @@ func TestReport_AllOrNothing(t *testing.T) {
 			if found := objects(t, h.sources[0]); found != nil || h.sources[0].usage.keys.Load() != 0 {
 				t.Errorf("%s: there are marks of %v and %d keys", what, found, h.sources[0].usage.keys.Load())
 			}
+			if states, err := h.sources[0].Marks.States(); err != nil || len(states) > 0 {
+				t.Errorf("%s: there are states %v, %v", what, states, err)
+			}
 		}
-		if err := h.sources[0].Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c"), {Watch: 1, State: &state}}))
 		kept := due
 		kept.Policy = schedule.Keep
-		if err := h.sources[0].Marks.Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}))
 		gone := mark("a/c")
 		gone.Remove, gone.Before = true, gone.Mark.Size()
-		if err := h.sources[0].Marks.Report(nil, []store.MarkChange{mark("only"), gone}); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.sources[0].Marks.Report(nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		state := store.WatchState{Watch: 1, Version: "9", Complete: true}
-		if err := h.sources[0].Marks.SetState(state); err != nil {
-			t.Fatal(err)
-		}
+		must(t, h.sources[0].Marks.Report(nil, []store.MarkChange{mark("only"), gone}))
+		must(t, h.sources[0].Marks.Report(nil, nil))
 		recount(t, h.sources[0], 1)
 		h.check("with marks")
-		h.close()
-		h.open()
+		h.restart()
 		h.check("after a start")
 		s := h.sources[0]
 		if got, want := objects(t, s), []string{"a/b", "kept", "only"}; !cmp.Equal(got, want) {
@@ -105,9 +93,7 @@ func TestReport_AllOrNothing(t *testing.T) {
 			t.Error("of another source:", found)
 		}
 		for _, watch := range []uint64{1, countOf(1)} {
-			if err := s.Marks.Remove(watch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Marks.Remove(watch))
 		}
 		if states, err := s.Marks.States(); len(states) > 0 || err != nil || objects(t, s) != nil || s.usage.keys.Load() != 2 {
 			t.Error("a watch that was removed has states or marks, or took keys away:", states, err, s.usage.keys.Load())
@@ -119,19 +105,10 @@ func TestReport_AllOrNothing(t *testing.T) {
 func TestReport_FullDisk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Spec{tenantSource("a", "a", schedule.Ceilings{})}}
-		free := func(n uint64) {
-			h.fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1 << 30})
-			time.Sleep(time.Second) // fake: the answer is kept for a moment
-		}
-		free(1 << 30)
-		h.open()
-		defer h.close()
+		h := newFixture(t, tenantSource("a", "a", schedule.Ceilings{}))
 		s := h.sources[0]
-		if err := s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
-			t.Fatal(err)
-		}
-		free(1<<30/20 - 1)
+		must(t, s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}))
+		h.free(1<<30/20 - 1)
 		full := "storage_full the adapter's disk is full"
 		if got := refusal(t, s.Marks.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
 			t.Error("a mark:", got)
@@ -141,25 +118,22 @@ func TestReport_FullDisk(t *testing.T) {
 		}
 		gone := mark("a/c")
 		gone.Remove = true
-		free(1 << 30 / 20)
+		h.free(1 << 30 / 20)
 		if got := refusal(t, s.Marks.Report([]Item{{"k1", sized(9)}}, []store.MarkChange{gone})); got != "" {
 			t.Error("the end of a mark, with an item that does not grow:", got)
 		}
 		if got := objects(t, s); !cmp.Equal(got, []string{"a/b"}) {
 			t.Error(got)
 		}
-		free(1 << 30)
-		if err := s.Marks.Report(nil, []store.MarkChange{mark("a/d")}); err != nil {
-			t.Error(err)
-		}
+		h.free(1 << 30)
+		must(t, s.Marks.Report(nil, []store.MarkChange{mark("a/d")}))
 	})
 }
 
 // A source that is removed while reports come in keeps nothing, and takes nothing more.
 func TestReport_OfARemovedSource(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, tenantSource("a", "a", schedule.Ceilings{}))
-	defer h.close()
+	h := newFixture(t, tenantSource("a", "a", schedule.Ceilings{}))
 	s := h.sources[0]
 	expect := func(what string, err error) {
 		var refused *schedule.Error
@@ -193,9 +167,7 @@ func TestReport_OfARemovedSource(t *testing.T) {
 	for range 4 {
 		<-first
 	}
-	if err := h.q.Remove(s.uid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, h.q.Remove(s.uid))
 	reporters.Wait()
 	if all, err := h.db.Sources(); len(all) != 0 || err != nil {
 		t.Errorf("there are sources %v: %v", all, err)
@@ -212,15 +184,20 @@ func TestReport_OfARemovedSource(t *testing.T) {
 	}
 }
 
-// applies is a store that records how many marks came with how many changes.
-type applies struct {
-	store.Store
-	seen []string
-}
-
-func (a *applies) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
-	a.seen = append(a.seen, fmt.Sprintf("%d changes %d marks", len(changes), len(marks)))
-	return a.Store.ApplyMarked(lazy, marks, changes...)
+// watched is a source whose store records how many marks came with how many changes.
+func watched(t *testing.T) (s *Source, seen func() []string) {
+	t.Helper()
+	var all []string
+	s, _ = open(t, func(c *Config, _ *schedule.Spec) {
+		c.Store = &hooked{Store: c.Store, applied: func(_ bool, marks []store.MarkChange, changes []store.Change) error {
+			all = append(all, fmt.Sprintf("%d changes %d marks", len(changes), len(marks)))
+			return nil
+		}}
+	})
+	return s, func() []string {
+		defer func() { all = nil }()
+		return all
+	}
 }
 
 // Items with events are one change with the marks, whatever their keys hold now. Items
@@ -228,64 +205,23 @@ func (a *applies) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...st
 func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var a *applies
-		s, done := open(t, func(c *Config, _ *schedule.Spec) {
-			a = &applies{Store: c.Store}
-			c.Store = a
-		})
-		defer done()
+		s, seen := watched(t)
 		large := schedule.Request{Event: &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}}
 		var keep, inherit []Item
 		for i := range 5 {
 			r, key := after(time.Hour), fmt.Sprint("k", i)
 			r.Event = large.Event
-			if _, err := s.Schedule(key, &r, nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(s.Schedule(key, &r, nil)))
 			keep, inherit = append(keep, Item{key, sized(1)}), append(inherit, Item{key, after(time.Minute)})
 		}
-		a.seen = nil
-		if err := s.Marks.Report(inherit, []store.MarkChange{mark("a")}); err != nil {
-			t.Fatal(err)
+		seen()
+		must(t, s.Marks.Report(inherit, []store.MarkChange{mark("a")}))
+		if got, want := seen(), []string{"3 changes 0 marks", "2 changes 1 marks"}; !cmp.Equal(got, want) {
+			t.Error(got, want)
 		}
-		if want := []string{"3 changes 0 marks", "2 changes 1 marks"}; !cmp.Equal(a.seen, want) {
-			t.Error(a.seen, want)
-		}
-		a.seen = nil
-		if err := s.Marks.Report(keep, []store.MarkChange{mark("a")}); err != nil {
-			t.Fatal(err)
-		}
-		if want := []string{"5 changes 1 marks"}; !cmp.Equal(a.seen, want) {
-			t.Error(a.seen, want)
-		}
-	})
-}
-
-// The state of a watch is stored with the report that carries it, or not at all.
-func TestReport_CarriesTheState(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		settings := tenantSource("a", "a", schedule.Ceilings{})
-		settings.MaxPending = 1
-		h := newHouse(t, settings)
-		defer func() { h.close() }()
-		s, due := h.sources[0], sized(10)
-		at := func(version string) store.MarkChange {
-			return store.MarkChange{Watch: 1, State: &store.WatchState{Watch: 1, Scope: "*", Version: version, Complete: true}}
-		}
-		var refused *schedule.Error
-		if err := s.Marks.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), at("6")}); !errors.As(err, &refused) {
-			t.Error(err)
-		}
-		if states, err := s.Marks.States(); err != nil || len(states) > 0 {
-			t.Errorf("%v, %v after a refused report", states, err)
-		}
-		if err := s.Marks.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}); err != nil {
-			t.Fatal(err)
-		}
-		want := []store.WatchState{*at("7").State}
-		if states, err := s.Marks.States(); err != nil || !cmp.Equal(states, want) || len(objects(t, s)) != 1 {
-			t.Errorf("%v, %v, want %v", states, err, want)
+		must(t, s.Marks.Report(keep, []store.MarkChange{mark("a")}))
+		if got, want := seen(), []string{"5 changes 1 marks"}; !cmp.Equal(got, want) {
+			t.Error(got, want)
 		}
 	})
 }
@@ -309,8 +245,7 @@ func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, done := open(t, func(_ *Config, sp *schedule.Spec) { sp.MaxInterval = time.Hour })
-				defer done()
+				s, _ := open(t, func(_ *Config, sp *schedule.Spec) { sp.MaxInterval = time.Hour })
 				for _, e := range c.events {
 					r := after(time.Second)
 					r.Policy, r.Event, r.Ingested = schedule.Earliest, e, true
@@ -318,22 +253,16 @@ func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
 					for range c.others {
 						items = append(items, Item{"other", sized(10)})
 					}
-					if err := s.Marks.Report(items, nil); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Marks.Report(items, nil))
 				}
 				time.Sleep(2 * time.Second)
 				for {
 					d, err := s.Take()
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if d == nil {
 						break
 					}
-					if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204})))
 				}
 				if _, there, err := s.Get("k"); there == c.ends || err != nil {
 					t.Errorf("the key is there: %t, %v", there, err)

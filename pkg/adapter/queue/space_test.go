@@ -10,14 +10,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// nearlyFull is a store whose disk may have no space for outcomes.
-type nearlyFull struct {
-	store.Store
-	full *atomic.Bool
-}
-
-func (s nearlyFull) SpaceForOutcomes() bool { return !s.full.Load() }
-
 // While the disk has no space for outcomes, no delivery starts; once there is space, deliveries go on by
 // themselves. A sink that failed filled the last bytes of a full disk, which was full for good then.
 func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
@@ -25,14 +17,16 @@ func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
 		var woken atomic.Int64
-		s, done := open(t, func(cfg *Config, _ *schedule.Spec) {
-			cfg.Store = nearlyFull{cfg.Store, &full}
+		s, _ := open(t, func(cfg *Config, _ *schedule.Spec) {
+			cfg.Store = &hooked{Store: cfg.Store, before: func(call, _ string) error {
+				if call == "SpaceForOutcomes" && full.Load() {
+					return store.ErrFull
+				}
+				return nil
+			}}
 			cfg.Wake = func(*Source) { woken.Add(1) }
 		})
-		defer done()
-		if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.Schedule("k", &schedule.Request{}, nil)))
 		synctest.Wait() // its page is loaded
 		full.Store(true)
 		if d, err := s.Take(); d != nil || err != nil || !s.NextAt().IsZero() {

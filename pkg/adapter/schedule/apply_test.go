@@ -278,9 +278,7 @@ func TestJitter_NeverEarly(t *testing.T) {
 			for _, random := range []float64{0, 1e-18, 0.5, 1 - 1e-16} {
 				r := &Request{Delay: &delay, Jitter: jitter}
 				c, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Revision: 9, Now: t0, Random: random}, nil, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				// Of 100 years a float64 knows the nanoseconds by the 512.
 				most := min(delay+time.Duration(float64(delay)*jitter)+512, MaxDuration)
 				if got := c.Entry.DueAt.Sub(t0); got < delay || got > most {
@@ -448,5 +446,13 @@ func TestApply_EventThatIsNoNews(t *testing.T) {
 		if e := apply(t, r, c.cur, c.own, &Spec{}).Entry; !e.Event.Equal(c.want) {
 			t.Errorf("%s: %+v", name, e.Event)
 		}
+	}
+}
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

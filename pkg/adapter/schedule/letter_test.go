@@ -174,9 +174,7 @@ func TestRedrive_IsANewOccurrence(t *testing.T) {
 	letter := &Entry{Event: ingested, Reason: "r", UID: "u", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
 	redrive := func(cur *Entry) *Entry {
 		r, err := letter.Redrive(cur, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return apply(t, &r, cur, false, &Spec{}).Entry
 	}
 	if e := redrive(nil); e.EventID("store") != "store-9" || e.Attempt != 0 || !e.DueAt.Equal(t0) || e.Reason != "r" || e.Event.Type != "t" || e.UID != "u" {

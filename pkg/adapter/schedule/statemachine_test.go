@@ -31,17 +31,11 @@ func TestTransitions_AreDocumented(t *testing.T) {
 	path := filepath.Join("..", "..", "..", "docs", "state-machine.md")
 	want := drawing()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("docs/state-machine.md is not what the table says: run the test with -update:\n%s", diff)
 	}

@@ -28,24 +28,18 @@ func BenchmarkRequest(b *testing.B) {
 	ctx := context.Background()
 	s, _ := newSender(b)
 	r, err := s.route(a.Target)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Run("binary", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := s.request(ctx, &a, r); err != nil {
-				b.Fatal(err)
-			}
+			must(b, errorOf(s.request(ctx, &a, r)))
 		}
 	})
 	b.Run("structured", func(b *testing.B) {
 		b.ReportAllocs()
 		structured := attempt("", structuredMode, withEvent(a.Entry.Event))
 		for b.Loop() {
-			if _, err := s.request(ctx, &structured, r); err != nil {
-				b.Fatal(err)
-			}
+			must(b, errorOf(s.request(ctx, &structured, r)))
 		}
 	})
 	b.Run("binary by the SDK", func(b *testing.B) {
@@ -53,12 +47,8 @@ func BenchmarkRequest(b *testing.B) {
 		for b.Loop() {
 			e := cloudevent.ToSDK(&a)
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.Target.URL, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := cehttp.WriteRequest(ctx, binding.ToMessage(&e), req); err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
+			must(b, cehttp.WriteRequest(ctx, binding.ToMessage(&e), req))
 		}
 	})
 }
@@ -89,9 +79,7 @@ func BenchmarkDeliver(b *testing.B) {
 		s, _ := newSender(b)
 		r, _ := s.route(a.Target)
 		model, err := s.request(context.Background(), &a, r)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DialContext: (&net.Dialer{}).DialContext}}
 		defer client.CloseIdleConnections()
 		b.ReportAllocs()

@@ -152,9 +152,7 @@ func TestTransports_AreNotKeptByRoutes(t *testing.T) {
 	defer srv.Close()
 	target := schedule.Target{URL: srv.URL}
 	r, err := s.route(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, _ := s.transport("")
 	s.Trust(nil)
 	if again, _ := s.route(target); again != r {
@@ -181,9 +179,7 @@ func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 		"https://Example.COM.:8443/x": "https://example.com:8443/x", "http://LocalHost./": "http://localhost/", "http://[::1]/": "http://[::1]/",
 	} {
 		u, err := url.Parse(sink)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		asked = ""
 		if got, err := of(&http.Request{URL: u}); asked != compared || (got == nil) != (compared == "") || err != nil || u.String() != sink {
 			t.Errorf("%s: %v %v, compared as %s", sink, got, err, asked)

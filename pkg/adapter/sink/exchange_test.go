@@ -24,9 +24,7 @@ import (
 func listen(t testing.TB, f func(net.Conn)) (address string, opened <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	news := make(chan struct{}, 10_000)
 	go func() {
@@ -296,9 +294,7 @@ func TestInformational_SkippedWithinABound(t *testing.T) {
 // through has all requests of a sender go through a proxy.
 func through(t *testing.T, s *Sender, raw string) {
 	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.proxy = func(*http.Request) (*url.URL, error) { return u, nil }
 }
 
@@ -453,9 +449,7 @@ func TestProxy_RefusedOrEndlessFails(t *testing.T) {
 func TestDelivery_IsOneGoroutine(t *testing.T) {
 	const hanging = 200
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	s, _ := newSender(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -467,13 +461,9 @@ func TestDelivery_IsOneGoroutine(t *testing.T) {
 			ended <- struct{}{}
 		}()
 		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
-		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(http.ReadRequest(bufio.NewReader(c))))
 	}
 	if n := runtime.NumGoroutine() - before; n > hanging+hanging/10 {
 		t.Errorf("%d goroutines for %d deliveries", n, hanging)
@@ -496,9 +486,7 @@ func TestRoute_AddressAndHost(t *testing.T) {
 		"http://bücher.example:81":       {"xn--bcher-kva.example:81", "xn--bcher-kva.example:81"},
 	} {
 		r, err := s.route(schedule.Target{URL: raw})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u, _ := url.Parse(raw)
 		if line := " " + u.RequestURI() + " HTTP/1.1\r\nHost: " + want[1] + "\r\n"; r.address != want[0] || r.start != line {
 			t.Errorf("%s: %s, %q", raw, r.address, r.start)

@@ -117,3 +117,14 @@ func send(t testing.TB, s *Sender, a schedule.Attempt) schedule.Outcome {
 
 // butStatus leaves out the status of the answer, which the Failure has too.
 var butStatus = cmpopts.IgnoreFields(schedule.Outcome{}, "Status")
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errorOf is the error of a step whose value is not needed.
+func errorOf[T any](_ T, err error) error { return err }

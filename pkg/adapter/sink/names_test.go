@@ -30,13 +30,9 @@ import (
 func nameServer(t *testing.T, reply func(q dnsmessage.Question) []dnsmessage.Resource) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
 	tcp, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	udp, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = tcp.Close()
 		_ = udp.Close()
@@ -309,9 +305,7 @@ func TestNames_ConnectionsAreSpread(t *testing.T) {
 		firsts := map[string]int{}
 		for i := range 6 {
 			found, err := n.find(t.Context(), sourceOf("a"), "headless.test")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var all []string
 			for _, address := range found {
 				all = append(all, address.String())
@@ -335,9 +329,7 @@ func TestNames_OtherFamilyIsTried(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
 	})
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, family6 := range map[string]func(context.Context) error{
 		"hangs":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		"refuses": func(context.Context) error { return errors.New("refused") },

@@ -341,9 +341,7 @@ func TestAnswer_EndlessIsBounded(t *testing.T) {
 func TestHeaders_EndlessAreAFailure(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	written := make(chan int, 1)
 	go func() {

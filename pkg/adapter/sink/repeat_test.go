@@ -17,9 +17,7 @@ import (
 func closing(t *testing.T, answersFirst bool) (url string, requests func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := make(chan struct{}, 100)
 	read := func(in *bufio.Reader) bool {
 		r, err := http.ReadRequest(in)

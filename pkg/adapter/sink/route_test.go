@@ -12,9 +12,7 @@ func TestRoutes_KeepNoCertificates(t *testing.T) {
 	t.Parallel()
 	s, _ := newSender(t)
 	for _, certs := range []string{"some", "others"} {
-		if _, err := s.route(schedule.Target{URL: "http://sink", CACerts: certs, Audience: certs}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(s.route(schedule.Target{URL: "http://sink", CACerts: certs, Audience: certs})))
 	}
 	if n := len(s.routes.young); n != 1 {
 		t.Errorf("%d routes are kept for one URL", n)

@@ -17,13 +17,9 @@ import (
 func receiver(t *testing.T, f func(context.Context, cloudevents.Event) (*cloudevents.Event, error)) string {
 	t.Helper()
 	p, err := cloudevents.NewHTTP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := cloudevents.NewHTTPReceiveHandler(context.Background(), p, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return srv.URL

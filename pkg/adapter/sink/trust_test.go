@@ -12,9 +12,7 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
 	t.Cleanup(s.Close)
-	if _, err := s.transport(""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(s.transport("")))
 	roots := x509.NewCertPool()
 	dropped := 0
 	s.transports.evicted = func(*transport) { // called in the change, by the drop
@@ -29,9 +27,7 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 		t.Errorf("%d transports are dropped", dropped)
 	}
 	transport, err := s.transport("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if config, err := transport.tls(); err != nil || config.RootCAs != roots {
 		t.Errorf("the next transport has other roots: %v", err)
 	}

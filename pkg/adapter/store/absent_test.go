@@ -29,10 +29,7 @@ func TestAbsent_FindsEveryRecord(t *testing.T) {
 		starts = 4
 	}
 	for start := range starts {
-		db, err := Open(Options{Dir: "data", FS: fs})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := open(t, Options{FS: fs})
 		var callers sync.WaitGroup
 		for g := range held {
 			random := rand.New(rand.NewPCG(seed, uint64(start*10+g)))
@@ -49,9 +46,7 @@ func TestAbsent_FindsEveryRecord(t *testing.T) {
 		} else {
 			off++
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 	}
 	t.Logf("%d ends with a filter, %d without", made, off)
 	if made == 0 {
@@ -114,16 +109,7 @@ func change(t *testing.T, db *DB, random *rand.Rand, source string, held map[str
 func TestAbsent_Sizes(t *testing.T) {
 	defer func(sizes []int) { absentKeys = sizes }(absentKeys)
 	absentKeys = []int{10, 40, 200}
-	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	learn := func() {
-		if err := db.keeper.buildAbsent(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	db := open(t, Options{FS: vfs.NewMem()})
 	db.keeper.end() // only the test makes filters
 	db.keeper.work.Wait()
 	db.keeper.stop = make(chan struct{})
@@ -136,12 +122,10 @@ func TestAbsent_Sizes(t *testing.T) {
 		for ; n < step.keys; n++ {
 			now := time.Now()
 			e := &schedule.Entry{Revision: uint64(n + 1), Occurrence: 1, ScheduledAt: now, DueAt: now, Event: &schedule.Event{}}
-			if _, err := db.Apply(true, Change{Source: "s", Key: fmt.Sprint(n), New: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(db.Apply(true, Change{Source: "s", Key: fmt.Sprint(n), New: e})))
 		}
 		db.absent.filter.Store(nil)
-		learn()
+		must(t, db.keeper.buildAbsent())
 		f := db.absent.filter.Load()
 		if (f != nil) != step.known || f != nil && f.most != absentKeys[step.size] {
 			t.Errorf("%d keys: %+v", n, f)

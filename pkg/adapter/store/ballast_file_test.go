@@ -24,9 +24,7 @@ func TestBallast_RemovedByHand(t *testing.T) {
 	fs, log := vfs.NewMem(), &bytes.Buffer{}
 	b := newBallast(&Options{Dir: ""}, fs, vfs.DiskUsage{TotalBytes: diskBytes}, slog.New(slog.NewTextHandler(log, nil)))
 	b.balance(diskBytes, reserveBytes)
-	if err := fs.Remove(b.path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, fs.Remove(b.path))
 	for range 100 {
 		b.balance(0, reserveBytes)
 		b.release()
@@ -64,14 +62,10 @@ func TestBallast_EmptyFileIsNone(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: t.TempDir()}
 	b := newBallast(&o, vfs.Default, vfs.DiskUsage{TotalBytes: diskBytes}, slog.New(slog.DiscardHandler))
-	if err := os.WriteFile(b.path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(b.path, nil, 0o600))
 	b.balance(diskBytes, reserveBytes)
 	info, err := os.Stat(b.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if taken := info.Sys().(*syscall.Stat_t).Blocks * 512; taken < b.size {
 		t.Errorf("the ballast takes up %d bytes of %d", taken, b.size)
 	}

@@ -113,9 +113,7 @@ func TestFullDisk_FailingSinkDoesNotWedge(t *testing.T) {
 		if disk.hasBallast() {
 			t.Error("the ballast is there although nothing is free")
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		db = mustOpen(t, disk, "data")
 		for key, e := range stored {
 			apply(t, db, store.Change{Source: "s", Key: key, Old: e})
@@ -129,9 +127,7 @@ func TestFullDisk_FailingSinkDoesNotWedge(t *testing.T) {
 		if !db.SpaceForOutcomes() || db.Space(30<<10, 30<<10) != nil || !disk.hasBallast() {
 			t.Errorf("all was removed, and %d bytes are free; ballast: %v", disk.free(), disk.hasBallast())
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		mustVerify(t, disk.mem, "data")
 	})
 }
@@ -142,7 +138,5 @@ func apply(t *testing.T, db *store.DB, c store.Change) {
 	if err == nil {
 		err = commit.Wait()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -16,9 +16,7 @@ func TestCheckpoint_OneAtATimeAndNoneLeft(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	left := filepath.Join(dir, "checkpoint")
 	db, err := store.Open(store.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	failed := errors.New("the reader went away")
 	err = db.Checkpoint(func(at string) error {
 		if at != left {
@@ -35,22 +33,16 @@ func TestCheckpoint_OneAtATimeAndNoneLeft(t *testing.T) {
 	if err := db.Checkpoint(func(string) error { return nil }); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if err := db.Checkpoint(func(string) error { return nil }); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	if err := os.MkdirAll(filepath.Join(left, "cut off"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(left, "cut off"), 0o700))
 	if db, err = store.Open(store.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(left); !os.IsNotExist(err) {
 		t.Errorf("a start leaves the checkpoint of a process that was killed: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, db.Close())
 }

@@ -14,9 +14,7 @@ import (
 func mustOpen(t *testing.T, fs vfs.FS, dir string) *store.DB {
 	t.Helper()
 	db, err := store.Open(store.Options{Dir: dir, FS: fs, Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return db
 }
 
@@ -24,9 +22,7 @@ func mustOpen(t *testing.T, fs vfs.FS, dir string) *store.DB {
 func mustVerify(t *testing.T, fs vfs.FS, dir string) {
 	t.Helper()
 	r, err := store.Verify(store.Options{Dir: dir, FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !r.Clean() {
 		t.Fatalf("not clean: %+v", r)
 	}
@@ -39,16 +35,12 @@ func TestPebble_InMemory(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		db := mustOpen(t, fs, "data")
 		t.Cleanup(func() {
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, db.Close())
 			mustVerify(t, fs, "data")
 		})
 		return db, func(kill bool) store.Store {
 			crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Close())
 			if kill {
 				fs = crashed
 			}
@@ -67,9 +59,7 @@ func TestPebble_OnDisk(t *testing.T) {
 		dir := t.TempDir()
 		db := mustOpen(t, nil, dir)
 		t.Cleanup(func() {
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, db.Close())
 			mustVerify(t, nil, dir)
 		})
 		return db, func(kill bool) store.Store {
@@ -77,9 +67,7 @@ func TestPebble_OnDisk(t *testing.T) {
 			if kill {
 				copyFiles(t, copied, dir)
 			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Close())
 			if kill {
 				dir = copied
 			}
@@ -93,29 +81,32 @@ func TestPebble_OnDisk(t *testing.T) {
 func copyFiles(t *testing.T, to, from string) {
 	t.Helper()
 	to, from = filepath.Join(to, "store"), filepath.Join(from, "store")
-	if err := os.Mkdir(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(to, 0o700))
 	files, err := os.ReadDir(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range files {
 		in, err := os.Open(filepath.Join(from, f.Name()))
 		if os.IsNotExist(err) {
 			continue // the engine removed what it no longer needs
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out, err := os.Create(filepath.Join(to, f.Name()))
 		if err == nil {
 			_, err = io.Copy(out, in)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		in.Close()
 		out.Close()
 	}
 }
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errorOf is the error of a step whose value is not needed.
+func errorOf[T any](_ T, err error) error { return err }

@@ -113,9 +113,7 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 		db := mustOpen(t, syncFS{mem, hook}, "data")
 		h := storetest.NewHistory(r, time.Now().UTC(), func() uint64 {
 			n, err := db.NextRevision()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return n
 		})
 		h.MaxData = 8 << 10
@@ -130,36 +128,26 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 			case what == 0:
 				source := h.Purge()
 				states = append(states, h.State())
-				if err := db.Purge(source); err != nil {
-					t.Fatal(err)
-				}
+				must(t, db.Purge(source))
 				acknowledged.Store(int64(len(states) - 1))
 			case what == 1 || what == 2: // lazy
 				change := h.Watch()
 				states = append(states, h.State())
-				if err := change(db); err != nil {
-					t.Fatal(err)
-				}
+				must(t, change(db))
 			default:
 				lazy := what < 20
 				marks, changes := h.Marks(), h.Changes()
 				states = append(states, h.State())
 				c, err := db.ApplyMarked(lazy, marks, changes...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if lazy {
 					continue
 				}
-				if err := c.Wait(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.Wait())
 				acknowledged.Store(int64(len(states) - 1))
 			}
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		t.Logf("%d images, %d of them at a table", len(images), tables)
 		for i, image := range images {
 			checkImage(t, i, image, states)
@@ -180,9 +168,7 @@ func checkImage(t *testing.T, i int, image image, states []storetest.State) {
 	if err != nil {
 		t.Fatalf("image %d, at fsync of %s: %v", i, image.at, err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	at := -1
 	for i := image.acknowledged; i < len(states); i++ {
 		if cmp.Equal(states[i], found, cmpopts.EquateEmpty()) {
@@ -216,17 +202,13 @@ func TestOpen_PowerLossWhileMade(t *testing.T) {
 			defer mu.Unlock()
 			images = append(images, image{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: taken}), 0, name})
 		}
-		if err := mustOpen(t, syncFS{mem, hook}, "data").Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, mustOpen(t, syncFS{mem, hook}, "data").Close())
 	}
 	for i, image := range images {
 		db, err := store.Open(store.Options{Dir: "data", FS: image.fs})
 		if err != nil {
 			t.Fatalf("image %d, at fsync of %s: %v", i, image.at, err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 	}
 }

@@ -37,16 +37,10 @@ func wholeStore(t *testing.T) (fs *vfs.MemFS, keys []string) {
 			data[j] = byte(r.Uint32())
 		}
 		e.Event = &schedule.Event{Type: "t", Data: data}
-		if _, err := db.Apply(true, Change{Source: "s", Key: key, New: e}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(db.Apply(true, Change{Source: "s", Key: key, New: e})))
 	}
-	if err := db.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Flush())
+	must(t, db.Close())
 	return fs, keys
 }
 
@@ -54,17 +48,13 @@ func wholeStore(t *testing.T) (fs *vfs.MemFS, keys []string) {
 func table(t *testing.T, fs vfs.FS) (name string, size int64) {
 	t.Helper()
 	names, err := fs.List("data/store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, n := range names {
 		if !strings.HasSuffix(n, ".sst") {
 			continue
 		}
 		info, err := fs.Stat(fs.PathJoin("data/store", n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info.Size() > size {
 			name, size = fs.PathJoin("data/store", n), info.Size()
 		}
@@ -75,19 +65,9 @@ func table(t *testing.T, fs vfs.FS) (name string, size int64) {
 // damaged is a copy of the store with two bytes wrong.
 func damaged(t *testing.T, fs vfs.FS, at int64) *vfs.MemFS {
 	t.Helper()
-	bad := vfs.NewMem()
-	if _, err := vfs.Clone(fs, bad, "data", "data"); err != nil {
-		t.Fatal(err)
-	}
+	bad := copyOf(t, fs)
 	name, _ := table(t, bad)
-	f, err := bad.OpenReadWrite(name, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := f.WriteAt([]byte{0xaa, 0x55}, at); err != nil {
-		t.Fatal(err)
-	}
+	write(t, bad, name, at, []byte{0xaa, 0x55})
 	return bad
 }
 
@@ -105,12 +85,14 @@ func TestDamage_StopsNothingElse(t *testing.T) {
 	}
 	var lost, refused, places int
 	for at := int64(100); at < size*9/10; at += step { // the index of the table is at its end
-		l, ok := damagedAt(t, damaged(t, fs, at), at, keys)
 		places++
-		if !ok {
-			refused++
-		}
-		if lost += l; t.Failed() {
+		synctest.Test(t, func(t *testing.T) {
+			l, ok := damagedAt(t, damaged(t, fs, at), at, keys)
+			if lost += l; !ok {
+				refused++
+			}
+		})
+		if t.Failed() {
 			return
 		}
 	}
@@ -123,6 +105,9 @@ func damagedAt(t *testing.T, fs *vfs.MemFS, at int64, keys []string) (lost int, 
 	fail := func(format string, args ...any) {
 		t.Helper()
 		t.Errorf("damage at %d: %s", at, fmt.Sprintf(format, args...))
+	}
+	if v, err := Verify(Options{Dir: "data", FS: fs}); err == nil && v.Clean() {
+		fail("verify finds nothing")
 	}
 	var log bytes.Buffer
 	db, err := Open(Options{Dir: "data", FS: fs, Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -154,11 +139,11 @@ func damagedAt(t *testing.T, fs *vfs.MemFS, at int64, keys []string) (lost int, 
 func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any)) (lost int) {
 	t.Helper()
 	var good, bad []string
-	for _, key := range keys {
+	for i, key := range keys {
 		switch e, err := db.Get("s", key); {
 		case isCorrupt(err):
 			bad = append(bad, key)
-		case err != nil || e == nil:
+		case err != nil || e == nil || e.Revision != uint64(i+1):
 			fail("%s: %+v %v", key, e, err)
 		default:
 			good = append(good, key)
@@ -230,6 +215,7 @@ func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any))
 			fail("%s is replaced: %v %+v %v", key, err, got, gotErr)
 		}
 	}
+	synctest.Wait() // the rows of the removed key go in the background
 	if n, _, err := db.Count("s"); n != damagedKeys-1 || err != nil {
 		fail("%d are counted without the removed key: %v", n, err)
 	}
@@ -245,9 +231,7 @@ func unreadable(t *testing.T, fs vfs.FS, keys []string) (lost int) {
 			lost++
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	return lost
 }
 
@@ -277,42 +261,6 @@ func repairDamaged(t *testing.T, fs *vfs.MemFS, keys []string, bad int, started 
 	}
 }
 
-// A record that makes no sense is removed with its rows and its count, and
-// replaced without being counted twice.
-func TestRecord_UnreadableIsRemovedWithItsRows(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		db := open(t, Options{FS: fs})
-		fill(t, db, "a", "b", "c")
-		for _, key := range []string{"a", "b"} {
-			if err := db.db.Set(appendRecordKey(nil, "s", key), []byte{99}, pebble.Sync); err != nil {
-				t.Fatal(err)
-			}
-		}
-		e := goldenEntries()["full"]
-		e.Revision = 9
-		for _, c := range []Change{{Source: "s", Key: "a", Corrupt: true}, {Source: "s", Key: "b", Corrupt: true, New: e}} {
-			if _, err := db.Apply(false, c); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if n, _, err := db.Count("s"); n != 2 || err != nil {
-			t.Error(n, err)
-		}
-		if rows, _, err := db.Due(nil, "s", Position{}, 10); len(rows) != 2 || err != nil {
-			t.Error(rows, err)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() {
-			t.Errorf("%+v %v", r, err)
-		}
-	})
-}
-
 // Each corrupt place is told once, and the places that are told are bounded.
 func TestCorruption_LoggedOnceAPlace(t *testing.T) {
 	t.Parallel()
@@ -336,23 +284,15 @@ func TestCounter_UnreadableIsRecounted(t *testing.T) {
 	db := open(t, Options{FS: fs})
 	fill(t, db, "a", "b", schedule.DeadLetterKey(7))
 	for range 2 {
-		if err := db.db.Set(appendCounterKey(nil, "s"), []byte{0xff}, pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.db.Set(appendCounterKey(nil, "s"), []byte{0xff}, pebble.Sync))
+		must(t, db.Close())
 		db = open(t, Options{FS: fs})
 		if keys, dead, err := db.Count("s"); keys != 2 || dead != 1 || err != nil {
 			t.Error(keys, dead, err)
 		}
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() {
-		t.Errorf("%+v %v", r, err)
-	}
+	must(t, db.Close())
+	clean(t, Options{FS: fs})
 }
 
 // A log that lacks what was on stable storage refuses the start. A repair copies what the tables and the rest of the log
@@ -374,11 +314,9 @@ func TestRepair_OfALogCopiesTheRest(t *testing.T) {
 			t.Errorf("the files were %v, now %v", before, after)
 		}
 		db := open(t, Options{Dir: "new", FS: fs})
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if v, err := Verify(Options{Dir: "new", FS: fs}); err != nil || !v.Clean() || v.Keys != r.Keys {
-			t.Errorf("damage at %d%%: after the repair: %+v %v", percent, v, err)
+		must(t, db.Close())
+		if v := clean(t, Options{Dir: "new", FS: fs}); v.Keys != r.Keys {
+			t.Errorf("damage at %d%%: after the repair: %+v", percent, v)
 		}
 	}
 }
@@ -390,9 +328,7 @@ func TestRepair_CutOffIsNoStore(t *testing.T) {
 	fs := vfs.NewMem()
 	db := open(t, Options{FS: fs})
 	fill(t, db, "a")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if lock, err := Claim(Options{Dir: "new", FS: fs}); err != nil || lock.Close() != nil {
 		t.Fatal(err)
 	}
@@ -416,9 +352,7 @@ func TestVerify_WrongDirectory(t *testing.T) {
 		"repair": func(o Options) error { _, err := Repair(o, "new"); return err },
 	} {
 		fs := vfs.NewMem()
-		if err := fs.MkdirAll("wrong", 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, fs.MkdirAll("wrong", 0o700))
 		if err := command(Options{Dir: "wrong", FS: fs}); !errors.Is(err, ErrNothing) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -436,12 +370,8 @@ func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 	if _, err := Repair(Options{Dir: "data", FS: fs}, "new"); err == nil {
 		t.Error("a store in use was repaired")
 	}
-	if err := db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync))
+	must(t, db.Close())
 	if _, err := Repair(Options{Dir: "data", FS: fs}, "new"); err == nil || !strings.Contains(err.Error(), "version 99") {
 		t.Error(err)
 	}
@@ -454,20 +384,14 @@ func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 func write(t *testing.T, fs vfs.FS, name string, at int64, data []byte) {
 	t.Helper()
 	f, err := fs.OpenReadWrite(name, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	if data == nil {
 		data = make([]byte, 1)
-		if _, err := f.ReadAt(data, at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(f.ReadAt(data, at)))
 		data[0] ^= 8
 	}
-	if _, err := f.WriteAt(data, at); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(f.WriteAt(data, at)))
 }
 
 // unflushed is a store whose entries are in the log only, as after kill -9: the last records
@@ -481,17 +405,11 @@ func unflushed(t *testing.T, n int) (fs *vfs.MemFS, log string) {
 		e.Revision = uint64(i + 1)
 		e.Event = &schedule.Event{Type: "t", Data: bytes.Repeat([]byte{byte(i)}, 200+i/(n/2)*100_000)}
 		c, err := db.Apply(false, Change{Source: "s", Key: fmt.Sprintf("k%04d", i), New: e})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, c.Wait())
 	}
 	fs = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	s, err := openSynced(fs, "data/store")
 	if err != nil || len(s.files) == 0 {
 		t.Fatal(s, err)
@@ -503,17 +421,13 @@ func unflushed(t *testing.T, n int) (fs *vfs.MemFS, log string) {
 func copyOf(t *testing.T, fs vfs.FS) *vfs.MemFS {
 	t.Helper()
 	bad := vfs.NewMem()
-	if _, err := vfs.Clone(fs, bad, "data", "data"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(vfs.Clone(fs, bad, "data", "data")))
 	return bad
 }
 
 func sizeOf(t *testing.T, fs vfs.FS, name string) int64 {
 	t.Helper()
 	info, err := fs.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.Size()
 }

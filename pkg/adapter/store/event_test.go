@@ -33,21 +33,13 @@ func TestOutcome_WritesNoEventBytes(t *testing.T) {
 		},
 		"group": func(t *testing.T) (*DB, func() uint64) {
 			v, err := OpenView(Options{Dir: "data", FS: vfs.NewMem()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			log := &countingLog{ownLog: ownLog{view: v}}
 			db, err := v.Own(log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() {
-				if err := db.Close(); err != nil {
-					t.Error(err)
-				}
-				if err := v.Close(); err != nil {
-					t.Error(err)
-				}
+				must(t, db.Close())
+				must(t, v.Close())
 			})
 			return db, func() uint64 { return log.bytes }
 		},
@@ -57,9 +49,7 @@ func TestOutcome_WritesNoEventBytes(t *testing.T) {
 			db, written := open(t)
 			event := &schedule.Event{ID: "ingested", Source: "/s", Type: "t", Data: make([]byte, 30_000)}
 			e := &schedule.Entry{Revision: 1, Occurrence: 1, ScheduledAt: golden, DueAt: golden, Event: event}
-			if _, err := db.Apply(false, Change{Source: "s", Key: "k", New: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "k", New: e})))
 			if n := written(); n < 30_000 {
 				t.Fatalf("the event itself took %d bytes", n)
 			}
@@ -74,9 +64,7 @@ func TestOutcome_WritesNoEventBytes(t *testing.T) {
 				in.Revision++
 				step := f.Finish(in, e, o)
 				before := written()
-				if _, err := db.Apply(false, Change{Source: "s", Key: "k", Old: e, New: step.Next}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "k", Old: e, New: step.Next})))
 				if n := written() - before; n == 0 || n > 300 {
 					t.Errorf("%s wrote %d bytes", name, n)
 				}
@@ -97,16 +85,12 @@ func TestEvent_MissingIsItsKeysDamage(t *testing.T) {
 	db := open(t, Options{FS: fs})
 	fill(t, db, "a", "b", "c", "d")
 	other, err := appendEvent(nil, &schedule.Event{Type: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, err := range []error{
 		db.db.Delete(appendEventKey(nil, "s", "a"), pebble.Sync), db.db.Set(appendEventKey(nil, "s", "b"), other, pebble.Sync),
 		db.db.Set(appendEventKey(nil, "s", "c"), []byte{0xff}, pebble.Sync), db.db.Set(appendEventKey(nil, "s", "stray"), other, pebble.Sync),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	for key, want := range map[string]string{"a": "is missing", "b": "the record says", "c": "ends too soon"} {
 		if _, err := db.Get("s", key); !isCorrupt(err) || !strings.Contains(err.Error(), want) {
@@ -121,9 +105,7 @@ func TestEvent_MissingIsItsKeysDamage(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 	outline, err := db.Outline("s", "b", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	next := goldenEntries()["full"]
 	next.Revision = 9
 	if _, err := db.Apply(false, Change{Source: "s", Key: "a", New: next, Corrupt: true}, Change{Source: "s", Key: "b", Old: outline},

@@ -56,11 +56,18 @@ func entry(revision uint64, size int) *schedule.Entry {
 	return &schedule.Entry{Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: now, Event: &schedule.Event{Data: make([]byte, size)}}
 }
 
+// opened is a store on a file system that may fail, and its fatal errors.
+func opened(t *testing.T, fs vfs.FS) (*store.DB, chan error) {
+	t.Helper()
+	fatal := make(chan error, 10)
+	db, err := store.Open(store.Options{Dir: "data", FS: fs, Fatal: func(err error) { fatal <- err }})
+	must(t, err)
+	return db, fatal
+}
+
 func mustPut(t *testing.T, db *store.DB, key string, size int) {
 	t.Helper()
-	if err := put(db, key, size); err != nil {
-		t.Fatal(err)
-	}
+	must(t, put(db, key, size))
 }
 
 func put(db *store.DB, key string, size int) error {
@@ -91,11 +98,7 @@ func TestLog_FailedWriteIsFatal(t *testing.T) {
 			t.Parallel()
 			mem := vfs.NewCrashableMem()
 			bad := &failing{match: match, err: errDisk}
-			fatal := make(chan error, 10)
-			db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(mem), Fatal: func(err error) { fatal <- err }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			db, fatal := opened(t, bad.wrap(mem))
 			var acknowledged sync.Map
 			var callers sync.WaitGroup
 			for g := range 8 {
@@ -155,11 +158,7 @@ func TestLog_AfterAFailureAllCallsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bad := &failing{match: match, err: errDisk}
-			fatal := make(chan error, 10)
-			db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(small(vfs.NewMem())), Fatal: func(err error) { fatal <- err }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			db, fatal := opened(t, bad.wrap(small(vfs.NewMem())))
 			bad.on.Store(true)
 			var callers sync.WaitGroup
 			for g := range uint64(4) {
@@ -188,15 +187,9 @@ func TestLog_AfterAFailureAllCallsEnd(t *testing.T) {
 func TestFsync_FailedOfALazyChangeIsFatal(t *testing.T) {
 	t.Parallel()
 	bad := &failing{match: isSync, err: errDisk}
-	fatal := make(chan error, 10)
-	db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db, fatal := opened(t, bad.wrap(vfs.NewMem()))
 	bad.on.Store(true)
-	if _, err := db.Apply(true, store.Change{Source: "s", Key: "k", New: entry(1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.Apply(true, store.Change{Source: "s", Key: "k", New: entry(1, 1)})))
 	if err := <-fatal; !errors.Is(err, errDisk) {
 		t.Fatal(err)
 	}
@@ -211,40 +204,55 @@ func small(mem *vfs.MemFS) *vfs.MemFS {
 	return mem
 }
 
-// Writes of tables wait while the disk is full.
+// Writes of tables wait while the disk is full. A used-up quota is a full disk, and so is one that says so when a table
+// is synced; the log has few lines of it.
 func TestFullDisk_WritesOfTablesWait(t *testing.T) {
 	t.Parallel()
-	puts := 3000
+	many, few, lasts := 3000, 64, 5*time.Minute
 	if testing.Short() {
-		puts = 1000
+		many, few, lasts = 1000, 20, time.Minute
 	}
-	for name, match := range map[string]func(errorfs.Op) bool{
-		"flushes and compactions": func(op errorfs.Op) bool { return isTable(op) && isWrite(op) },
-		"the log":                 func(op errorfs.Op) bool { return isLog(op) && isWrite(op) },
-		"everything":              isWrite,
+	tables := func(op errorfs.Op) bool { return isTable(op) && isWrite(op) }
+	log := func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }
+	for name, test := range map[string]struct {
+		match      func(errorfs.Op) bool
+		errno      syscall.Errno
+		puts, size int
+		lasts      time.Duration
+	}{
+		"flushes and compactions": {tables, syscall.ENOSPC, many, 4 << 10, time.Minute},
+		"the log":                 {log, syscall.ENOSPC, many, 4 << 10, time.Minute},
+		"everything":              {isWrite, syscall.ENOSPC, many, 4 << 10, time.Minute},
+		// Few large values: a flush that fails is tried again ten times a second, and writes its blocks each time.
+		"a quota on the log":    {log, syscall.EDQUOT, few, 64 << 10, lasts},
+		"a quota on everything": {isWrite, syscall.EDQUOT, few, 64 << 10, lasts},
+		"fsync of tables":       {func(op errorfs.Op) bool { return isTable(op) && isSync(op) }, syscall.ENOSPC, few, 64 << 10, lasts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				mem := small(vfs.NewCrashableMem())
-				full := &failing{match: match, err: &vfsError{syscall.ENOSPC}}
-				db := mustOpen(t, full.wrap(mem), "data")
-				for i := range 100 {
-					mustPut(t, db, fmt.Sprint(i), 4<<10)
+				full := &failing{match: test.match, err: &vfsError{test.errno}}
+				var log bytes.Buffer
+				db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(mem), Log: slog.New(slog.NewTextHandler(&log, nil)),
+					Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+				must(t, err)
+				for i := range test.puts / 30 {
+					mustPut(t, db, fmt.Sprint(i), test.size)
 				}
 				full.on.Store(true)
-				stop := time.AfterFunc(time.Minute, func() { full.on.Store(false) })
-				defer stop.Stop()
-				for i := range puts {
-					mustPut(t, db, fmt.Sprint(i), 4<<10)
+				defer time.AfterFunc(test.lasts, func() { full.on.Store(false) }).Stop()
+				for i := range test.puts {
+					mustPut(t, db, fmt.Sprint(i), test.size)
 				}
+				time.Sleep(test.lasts) // fake
 				synctest.Wait()
-				if full.hits.Load() == 0 || full.hits.Load() > 100_000 {
-					t.Fatalf("it met the full disk %d times", full.hits.Load())
+				must(t, db.Close())
+				if hits := full.hits.Load(); hits == 0 || hits > 100_000 {
+					t.Errorf("it met the full disk %d times", hits)
 				}
-				full.on.Store(false)
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
+				if n := strings.Count(log.String(), "\n"); test.puts == few && (n > 30 || log.Len() > 30_000) {
+					t.Errorf("%d lines, %d bytes in ten minutes:\n%.2000s", n, log.Len(), log.String())
 				}
 				mustVerify(t, mem, "data")
 			})
@@ -319,16 +327,10 @@ func TestFullDisk_CloseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: syscall.ENOSPC}
-		fatal := make(chan error, 1)
-		db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, _ := opened(t, full.wrap(vfs.NewMem()))
 		full.on.Store(true)
 		c, err := db.Apply(false, store.Change{Source: "s", Key: "k", New: entry(1, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		waited := make(chan error, 1)
 		go func() { waited <- c.Wait() }()
 		synctest.Wait()
@@ -358,10 +360,7 @@ func TestFullDisk_CloseEndsAChangeOfLogs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := vfs.NewCrashableMem()
 				full := &failing{match: match, err: syscall.ENOSPC}
-				db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(mem), Fatal: func(error) {}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				db, _ := opened(t, full.wrap(mem))
 				mustPut(t, db, "acknowledged", 1)
 				full.on.Store(true)
 				ended := make(chan error, 1)
@@ -387,10 +386,7 @@ func TestFullDisk_CloseEndsAChangeOfLogs(t *testing.T) {
 				if err := <-ended; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, store.ErrClosed) {
 					t.Errorf("the change: %v", err)
 				}
-				db, err = store.Open(store.Options{Dir: "data", FS: mem})
-				if err != nil {
-					t.Fatal(err)
-				}
+				db = mustOpen(t, mem, "data")
 				defer db.Close()
 				if e, err := db.Get("s", "acknowledged"); err != nil || e == nil {
 					t.Errorf("after the next start: %v, %v", e, err)
@@ -409,64 +405,13 @@ func changes(op errorfs.Op) bool {
 	return false
 }
 
-// A used-up quota is a full disk, and so is one that says so when a table is
-// synced; the log has few lines of it.
-func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
-	t.Parallel()
-	// Few large values: a flush that fails is tried again ten times a second, and writes its blocks each time.
-	puts, size, lasts := 64, 64<<10, 5*time.Minute
-	if testing.Short() {
-		puts, lasts = 20, time.Minute
-	}
-	for name, full := range map[string]*failing{
-		"a quota on the log":    {match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: &vfsError{syscall.EDQUOT}},
-		"a quota on everything": {match: isWrite, err: &vfsError{syscall.EDQUOT}},
-		"fsync of tables":       {match: func(op errorfs.Op) bool { return isTable(op) && isSync(op) }, err: &vfsError{syscall.ENOSPC}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				mem := small(vfs.NewCrashableMem())
-				var log bytes.Buffer
-				db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(mem), Log: slog.New(slog.NewTextHandler(&log, nil)),
-					Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
-				if err != nil {
-					t.Fatal(err)
-				}
-				full.on.Store(true)
-				stop := time.AfterFunc(lasts, func() { full.on.Store(false) })
-				defer stop.Stop()
-				for i := range puts {
-					mustPut(t, db, fmt.Sprint(i), size)
-				}
-				time.Sleep(lasts)
-				synctest.Wait()
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
-				if full.hits.Load() == 0 {
-					t.Error("it never met the full disk")
-				}
-				if n := strings.Count(log.String(), "\n"); n > 30 || log.Len() > 30_000 {
-					t.Errorf("%d lines, %d bytes in ten minutes:\n%.2000s", n, log.Len(), log.String())
-				}
-				mustVerify(t, mem, "data")
-			})
-		})
-	}
-}
-
 // A disk that allocates space only at the fsync has maybe dropped what it could not
 // write: nothing is acknowledged, nothing is tried again.
 func TestFsync_WithoutSpaceIsFatal(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isSync(op) }, err: &vfsError{errno}}
-		fatal := make(chan error, 10)
-		db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		db, fatal := opened(t, full.wrap(vfs.NewMem()))
 		full.on.Store(true)
 		if err := put(db, "k", 1); !errors.Is(err, errno) {
 			t.Errorf("it is acknowledged: %v", err)

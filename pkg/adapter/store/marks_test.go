@@ -60,9 +60,7 @@ func TestMark_BytesOfItsVersion(t *testing.T) {
 	}
 	for _, bad := range []string{"0200", "0104", "01020000000000000000ffffffffff0f"} {
 		b, err := hex.DecodeString(bad)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := decodeMark("o", b); err == nil {
 			t.Errorf("%s was taken for a mark", bad)
 		}
@@ -96,14 +94,10 @@ func TestMark_TakesLessThan100Bytes(t *testing.T) {
 		for range 500 {
 			objects = append(objects, fmt.Sprintf("team-%s-prod/checkout-service-%08x%02x-%05x", []string{"payments", "search", "platform"}[r.IntN(3)], r.Uint32(), r.IntN(256), r.IntN(1<<20)))
 		}
-		if _, err := db.ApplyMarked(true, marked("0b1c8f5e-8d7a-4c55-9f0e-0123456789ab", 1<<63, objects...)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(db.ApplyMarked(true, marked("0b1c8f5e-8d7a-4c55-9f0e-0123456789ab", 1<<63, objects...))))
 	}
 	table := appendTable(nil, tableMark)
-	if err := db.db.Compact(t.Context(), table, successor(table), false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Compact(t.Context(), table, successor(table), false))
 	size, err := db.db.EstimateDiskUsage(table, successor(table))
 	if err != nil || size/n < 24 || size/n >= 100 { // a uid and a fingerprint do not compress
 		t.Errorf("%d bytes an object (%v)", size/n, err)
@@ -122,9 +116,7 @@ func TestMarks_PageEndsWhereKeysAreLarge(t *testing.T) {
 		}
 		changes = append(changes, MarkChange{Source: "s", Watch: 1, Mark: m})
 	}
-	if _, err := db.ApplyMarked(true, changes); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.ApplyMarked(true, changes)))
 	got, after := 0, ""
 	for more := true; more; {
 		var page []Mark
@@ -145,18 +137,12 @@ func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	db := open(t, Options{FS: fs})
-	if _, err := db.ApplyMarked(true, marked("s", 1, "a/a", "a/b", "a/c")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.ApplyMarked(true, marked("s", 1, "a/a", "a/b", "a/c"))))
 	for _, watch := range []uint64{1, 2} {
-		if err := db.SetWatchState("s", WatchState{Watch: watch, Version: "7", Complete: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.SetWatchState("s", WatchState{Watch: watch, Version: "7", Complete: true}))
 	}
 	for _, row := range [][]byte{appendMarkKey(nil, "s", 1, "a/b"), appendWatchKey(nil, tableWatch, "s", 1), []byte("f/torn"), []byte("w/s\x00torn")} {
-		if err := db.db.Set(row, []byte{99}, pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.db.Set(row, []byte{99}, pebble.Sync))
 	}
 	got, more, err := db.Marks("s", 1, "", 10)
 	if len(got) != 2 || more || err != nil {
@@ -175,20 +161,16 @@ func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
 	if db.Corrupt() != 4 {
 		t.Errorf("%d corrupt places", db.Corrupt())
 	}
-	if _, err := db.ApplyMarked(true, marked("s", 1, "a/b")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.ApplyMarked(true, marked("s", 1, "a/b"))))
 	if _, ok, err := db.Mark("s", 1, "a/b"); !ok || err != nil {
 		t.Errorf("the next mark in its place is not read: %v", err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err != nil || r.Marks != 3 || r.Again {
 		t.Errorf("%+v %v", r, err)
 	}
-	if r, err := Verify(Options{Dir: "new", FS: fs}); err != nil || !r.Clean() || r.Marks != 3 || r.Format != format || r.Sources != 1 {
-		t.Errorf("%+v %v", r, err)
+	if r := clean(t, Options{Dir: "new", FS: fs}); r.Marks != 3 || r.Format != format || r.Sources != 1 {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -201,18 +183,10 @@ func markedStore(t *testing.T, n int) (fs *vfs.MemFS, objects []string) {
 	for i := range n {
 		objects = append(objects, fmt.Sprintf("team-a/website-%05d", i))
 	}
-	if _, err := db.ApplyMarked(true, marked("s", 1, objects...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.SetWatchState("s", WatchState{Watch: 1, Version: "7", Complete: true}); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.ApplyMarked(true, marked("s", 1, objects...))))
+	must(t, db.SetWatchState("s", WatchState{Watch: 1, Version: "7", Complete: true}))
+	must(t, db.db.Flush())
+	must(t, db.Close())
 	return fs, objects
 }
 
@@ -257,9 +231,7 @@ func TestDamage_OfMarksHidesOneTable(t *testing.T) {
 				continue
 			}
 			unreadable++
-			if _, err := db.ApplyMarked(true, marked("s", 1, object)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(db.ApplyMarked(true, marked("s", 1, object))))
 			if _, ok, err := db.Mark("s", 1, object); !ok || err != nil {
 				t.Errorf("damage at %d: %s is not read after it was written anew: %v", at, object, err)
 			}
@@ -267,9 +239,7 @@ func TestDamage_OfMarksHidesOneTable(t *testing.T) {
 		if unreadable == 0 || unreadable > 1000 {
 			t.Errorf("damage at %d: %d marks are unreadable", at, unreadable)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		r, err := Repair(Options{Dir: "data", FS: fs}, "new")
 		if err != nil || r.Keys != 2 || r.Lost != 0 || r.Marks != int64(len(found)) {
 			t.Errorf("damage at %d: %+v %v, want %d marks", at, r, err, len(found))
@@ -278,15 +248,11 @@ func TestDamage_OfMarksHidesOneTable(t *testing.T) {
 		if n, _, err := db.CountMarks("s", 1); n != r.Marks || err != nil {
 			t.Errorf("after the repair there are %d marks: %v", n, err)
 		}
-		if err := db.Purge("s"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Purge("s"))
 		if all, err := db.Sources(); len(all) != 0 || err != nil {
 			t.Errorf("after the purge there are sources %v: %v", all, err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 	}
 }
 
@@ -296,12 +262,8 @@ func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	t.Parallel()
 	fs, objects := markedStore(t, 3)
 	db := open(t, Options{FS: fs})
-	if err := db.db.Set(appendRecordKey(nil, "s", "b"), []byte{99}, pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Set(appendRecordKey(nil, "s", "b"), []byte{99}, pebble.Sync))
+	must(t, db.Close())
 	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err != nil || r.Lost != 1 || !r.Again || r.Marks != 3 {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -318,58 +280,29 @@ func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	}
 }
 
-// BenchmarkApply_WithoutMarks is what every schedule costs.
-func BenchmarkApply_WithoutMarks(b *testing.B) {
-	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	e := goldenEntries()["bare"]
-	for i := 0; b.Loop(); i++ {
-		if _, err := db.Apply(true, Change{Source: "s", Key: fmt.Sprint(i), New: e}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // A source that changes what it watches, again and again, leaves no ranges that the next reads of all
 // sources must go through: 10,000 of them made each read 6 ms long.
 func TestRemoveWatch_KeepsReadsOfOthersQuick(t *testing.T) {
 	t.Parallel()
-	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := open(t, Options{FS: vfs.NewMem()})
 	remove := func(watch uint64, marks int) (ranges uint64) {
 		t.Helper()
 		var changes []MarkChange
 		for i := range marks {
 			changes = append(changes, MarkChange{Source: "s", Watch: watch, Mark: Mark{Object: fmt.Sprint("ops/", i)}})
 		}
-		if _, err := db.ApplyMarked(true, changes); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.SetWatchState("s", WatchState{Watch: watch}); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.RemoveWatch("s", watch); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(db.ApplyMarked(true, changes)))
+		must(t, db.SetWatchState("s", WatchState{Watch: watch}))
+		must(t, db.RemoveWatch("s", watch))
 		if n, _, err := db.CountMarks("s", watch); n != 0 || err != nil {
 			t.Errorf("%d marks are left: %v", n, err)
 		}
 		if states, err := db.WatchStates("s"); len(states) > 0 || err != nil {
 			t.Errorf("states are left: %v %v", states, err)
 		}
-		if err := db.db.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.db.Flush())
 		levels, err := db.db.SSTables(pebble.WithProperties())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, tables := range levels {
 			for i := range tables {
 				ranges += tables[i].Properties.NumRangeDeletions

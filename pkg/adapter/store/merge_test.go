@@ -36,9 +36,7 @@ func (*sizeLog) Full() bool { return false }
 func TestMerge_LargeBatchStaysAlone(t *testing.T) {
 	t.Parallel()
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	synctest.Test(t, func(t *testing.T) {
 		log := &sizeLog{let: make(chan struct{})}
@@ -48,10 +46,7 @@ func TestMerge_LargeBatchStaysAlone(t *testing.T) {
 		for i, kilobytes := range []int{1, 100, 100, 3000, 10} {
 			go func() {
 				b := db.NewBatch()
-				if err := b.Set([]byte("k"), make([]byte, kilobytes<<10), nil); err != nil {
-					t.Error(err)
-				}
-				results[i] = g.commit(b)
+				results[i] = errors.Join(b.Set([]byte("k"), make([]byte, kilobytes<<10), nil), g.commit(b))
 			}()
 			synctest.Wait()
 		}

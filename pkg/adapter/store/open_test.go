@@ -19,21 +19,13 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 	}{
 		{"of the next version", "its format is version 99, this program reads version 1", func(t *testing.T, fs *vfs.MemFS) {
 			db := open(t, Options{FS: fs})
-			if err := db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync); err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync))
+			must(t, db.Close())
 		}},
 		{"of another program", "not of this program", func(t *testing.T, fs *vfs.MemFS) {
 			db := open(t, Options{FS: fs})
-			if err := db.db.Delete([]byte(metaFormat), pebble.Sync); err != nil {
-				t.Fatal(err)
-			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.db.Delete([]byte(metaFormat), pebble.Sync))
+			must(t, db.Close())
 		}},
 		{"in use", "in use by another process", func(t *testing.T, fs *vfs.MemFS) { open(t, Options{FS: fs}) }},
 	} {
@@ -63,9 +55,7 @@ func TestOpen_ReadOnlyChangesNothing(t *testing.T) {
 	}
 	db := open(t, Options{FS: fs})
 	fill(t, db, "a", "\x01dead")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	before := fs.String()
 	db = open(t, Options{FS: fs, ReadOnly: true})
 	if _, err := db.Apply(false, Change{Source: "s", Key: "b", New: goldenEntries()["bare"]}); err == nil {
@@ -88,9 +78,7 @@ func TestOpen_ReadOnlyChangesNothing(t *testing.T) {
 	if _, err := json.Marshal(NewDump("s", items[0].Key, items[0].Entry, db.ID())); err != nil {
 		t.Error(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if after := fs.String(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
@@ -100,9 +88,7 @@ func TestOpen_ReadOnlyChangesNothing(t *testing.T) {
 func TestClose_LaterReadsFail(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	_, getErr := db.Get("s", "k")
 	_, _, dueErr := db.Due(nil, "s", Position{}, 1)
 	_, applyErr := db.Apply(true)
@@ -132,21 +118,15 @@ func TestSeal_IsTheEnd(t *testing.T) {
 		if e, err := db.Get("s", "a"); e == nil || err != nil {
 			t.Errorf("a read: %v %v", e, err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		if db = open(t, Options{FS: fs}); !db.Sealed() {
 			t.Error("a restart has taken the seal away")
 		}
 	}
 	err := db.Checkpoint(func(dir string) error { _, err := vfs.Clone(fs, copied, dir, "data/store"); return err })
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, db.Close()))
 	restored := newOf(t, copied)
-	if err := Restored(Options{Dir: "data", FS: restored}, Single, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Restored(Options{Dir: "data", FS: restored}, Single, nil))
 	db = open(t, Options{FS: restored})
 	fill(t, db, "b")
 }

@@ -26,12 +26,8 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 		}})
 	}
 	commit, err := db.Apply(false, changes...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := commit.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, commit.Wait())
 	for name, list := range map[string]func(after store.Position) ([]store.Item, bool, error){
 		"by key": func(after store.Position) ([]store.Item, bool, error) {
 			return db.List("src", "", after.Key, keys, true)
@@ -75,16 +71,10 @@ func TestOutline_KeepsTheEvent(t *testing.T) {
 	}
 	keys, entries := []string{"small", "large", "none"}, make([]*schedule.Entry, 3)
 	small, large := entry(3<<10), entry(5<<10)
-	if _, err := db.Apply(false, store.Change{Source: "src", Key: "small", New: small}, store.Change{Source: "src", Key: "large", New: large}); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Outlines("src", keys, entries); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.Apply(false, store.Change{Source: "src", Key: "small", New: small}, store.Change{Source: "src", Key: "large", New: large})))
+	must(t, db.Outlines("src", keys, entries))
 	alone, err := db.Outline("src", "large", 4<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	items, _, err := db.List("src", "", "", 10, false)
 	if err != nil || len(items) != 2 {
 		t.Fatal(items, err)
@@ -109,18 +99,14 @@ func TestOutline_KeepsTheEvent(t *testing.T) {
 	}
 	kept := *alone
 	kept.Tries = 1
-	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone, New: &kept}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone, New: &kept})))
 	if e, err := db.Get("src", "large"); err != nil || e.Tries != 1 || !e.Event.Equal(large.Event) {
 		t.Errorf("kept: %+v %v", e, err)
 	}
 	if _, err := db.Apply(false, store.Change{Source: "src", Key: "other", New: alone}); err == nil {
 		t.Error("an event was kept where there is none")
 	}
-	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone})))
 	rows, _, err := db.Expired(at, store.SourceRow{}, 10)
 	if n, bytesErr := db.Bytes("src"); err != nil || bytesErr != nil || n != small.Size("small") || len(rows) != 1 {
 		t.Errorf("%d bytes and %d rows are left: %v %v", n, len(rows), err, bytesErr)

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -23,9 +24,7 @@ func TestPurge_ManyComeBackAtOnce(t *testing.T) {
 			if e.Revision, err = db.NextRevision(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := db.Apply(true, Change{Source: source, Key: key, New: e}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(db.Apply(true, Change{Source: source, Key: key, New: e})))
 		}
 		for s := range sources {
 			for k := range keys {
@@ -36,14 +35,10 @@ func TestPurge_ManyComeBackAtOnce(t *testing.T) {
 			t.Fatal("one step does it all")
 		}
 		for s := range sources / 2 {
-			if err := db.Purge(fmt.Sprint(s)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Purge(fmt.Sprint(s)))
 			put(fmt.Sprint(s), "new")
 		}
-		if err := db.sync(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.sync())
 		image := fs.CrashClone(vfs.CrashCloneCfg{})
 		synctest.Wait()
 		check := func(db *DB) {
@@ -60,15 +55,9 @@ func TestPurge_ManyComeBackAtOnce(t *testing.T) {
 			}
 		}
 		check(db)
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() {
-			t.Errorf("%+v %v", r, err)
-		}
-		if r, err := Verify(Options{Dir: "data", FS: image}); err != nil || !r.Clean() {
-			t.Errorf("after a crash: %+v %v", r, err)
-		}
+		must(t, db.Close())
+		clean(t, Options{FS: fs})
+		clean(t, Options{FS: image}) // as a crash leaves it
 		db = open(t, Options{FS: image})
 		synctest.Wait()
 		check(db)
@@ -89,55 +78,33 @@ func TestRevision_GrowsOverTheBlock(t *testing.T) {
 		last = r
 	}
 	image := fs.CrashClone(vfs.CrashCloneCfg{})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	db = open(t, Options{FS: image})
 	if r, err := db.NextRevision(); err != nil || r <= last {
 		t.Errorf("%d after %d: %v", r, last, err)
 	}
 }
 
-// What the encoder writes the decoder reads, whatever the offset.
-func TestRecord_AnyOffsetComesBack(t *testing.T) {
-	t.Parallel()
-	for _, offset := range []int{86_400, 86_401, 24*3600 + 30*60, -100 * 3600, 1 << 30} {
-		e := goldenEntries()["full"]
-		e.Event.Time = time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("", offset))
-		got, err := decoded(encoded(t, e))
-		if err != nil {
-			t.Fatalf("offset %d: %v", offset, err)
-		}
-		if _, o := got.Event.Time.Zone(); o != offset || !got.Event.Time.Equal(e.Event.Time) {
-			t.Errorf("offset %d came back as %s", offset, got.Event.Time)
-		}
-	}
-}
-
-// A source that was purged leaves nothing in memory: sources that come and go all day would
-// fill it.
-func TestPurge_LeavesNothingInMemory(t *testing.T) {
+// A purge takes a source's bytes with it, and nothing is left in memory: sources that come and go all day would fill it.
+func TestPurge_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})
-	for s := range 10 {
-		source := fmt.Sprint(s)
-		e := goldenEntries()["full"]
-		var err error
-		if e.Revision, err = db.NextRevision(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := db.Apply(true, Change{Source: source, Key: "a", New: e}); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.Purge(source); err != nil {
-			t.Fatal(err)
-		}
+	must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "a", New: sized(10)}, Change{Source: "s2", Key: "a", New: sized(10)})))
+	must(t, errorOf(db.Bytes("s")))
+	must(t, db.Purge("s"))
+	if _, ok := db.counters.sources.Load("s"); ok {
+		t.Error("its counter is still in memory")
 	}
-	db.counters.sources.Range(func(source, _ any) bool {
-		t.Errorf("the counter of source %s is still there", source)
-		return true
-	})
-	if n, _, err := db.Count("0"); n != 0 || err != nil {
+	if n, err := db.Bytes("s"); n != 0 || err != nil {
+		t.Errorf("%d bytes are left (%v)", n, err)
+	}
+	if n, _, err := db.Count("s"); n != 0 || err != nil {
 		t.Error(n, err)
+	}
+	if _, _, err := db.db.Get(appendCounterKey(nil, "s")); err != pebble.ErrNotFound { //nolint:errorlint // Pebble's own
+		t.Errorf("its row: %v", err)
+	}
+	if n, err := db.Bytes("s2"); n != sized(10).Size("a") || err != nil {
+		t.Errorf("the other source has %d bytes (%v)", n, err)
 	}
 }

@@ -62,14 +62,10 @@ func compareGolden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), text); d != "" {
 		t.Fatalf("%s changed: data on disk would be misread (-want +got):\n%s", path, d)
 	}
@@ -99,9 +95,7 @@ func decoded(record, event []byte) (*schedule.Entry, error) {
 func mustDecode(t *testing.T, record []byte) *schedule.Entry {
 	t.Helper()
 	e, err := decodeRecord(record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e
 }
 
@@ -112,9 +106,7 @@ func TestRecord_BytesOfItsVersion(t *testing.T) {
 		record, event := encoded(t, e)
 		compareGolden(t, "record-v1-"+name+".hex", hex.Dump(record)+"event\n"+hex.Dump(event))
 		got, err := decoded(record, event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d := cmp.Diff(e, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
@@ -250,9 +242,19 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// A record decodes to the entry that it was encoded from, whether or not its strings share one copy.
-func TestRecord_OfAnyLengthComesBack(t *testing.T) {
+// A record decodes to the entry that it was encoded from, whatever the offset of its event's time, and whether or not its
+// strings share one copy.
+func TestRecord_ComesBack(t *testing.T) {
 	t.Parallel()
+	for _, offset := range []int{86_400, 86_401, 24*3600 + 30*60, -100 * 3600, 1 << 30} {
+		e := goldenEntries()["full"]
+		e.Event.Time = time.Date(2026, 1, 1, 0, 0, 0, 0, time.FixedZone("", offset))
+		got, err := decoded(encoded(t, e))
+		must(t, err)
+		if _, o := got.Event.Time.Zone(); o != offset || !got.Event.Time.Equal(e.Event.Time) {
+			t.Errorf("offset %d came back as %s", offset, got.Event.Time)
+		}
+	}
 	// Records below and above the length up to which strings share one copy.
 	for _, n := range []int{0, 1, maxShared - 200, maxShared, maxShared + 1, schedule.MaxDataBytes} {
 		e := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: golden, UID: "u", Reason: "r", Event: &schedule.Event{
@@ -284,3 +286,14 @@ func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
 	}
 	runtime.KeepAlive(entries)
 }
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errorOf is the error of a step whose value is not needed.
+func errorOf[T any](_ T, err error) error { return err }

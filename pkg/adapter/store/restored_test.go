@@ -55,15 +55,11 @@ func restoredHistory(t *testing.T, r *rand.Rand) {
 			}
 			backups = append(backups, backup)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 		time.Sleep(100 * time.Millisecond) // a start takes longer
 		if len(backups) > 0 && r.IntN(3) == 0 {
 			fs, life = newOf(t, backups[r.IntN(len(backups))]), life+1
-			if err := Restored(Options{Dir: "data", FS: fs}, "", nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, Restored(Options{Dir: "data", FS: fs}, "", nil))
 		}
 	}
 }
@@ -88,27 +84,19 @@ func TestRestored_IntoEitherForm(t *testing.T) {
 	group := vfs.NewMem()
 	v := viewWith(t, group, "data", "a", "b")
 	seal, err := v.Own(ownLog{v})
-	if err = errors.Join(err, seal.Seal(), seal.Close(), v.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, seal.Seal(), seal.Close(), v.Close()))
 	single := vfs.NewMem()
 	db := open(t, Options{FS: single})
 	fill(t, db, "a", "b")
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	for _, of := range []vfs.FS{single, group} {
 		for _, to := range []Form{"", Single, Group} {
 			fs := newOf(t, of)
-			if err := Restored(Options{Dir: "data", FS: fs}, to, []byte("checksum")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, Restored(Options{Dir: "data", FS: fs}, to, []byte("checksum")))
 			isView := to == Group || to == "" && of == vfs.FS(group)
 			if isView {
 				v, err := OpenView(Options{Dir: "data", FS: fs})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				db, err = v.Own(ownLog{v})
 				if err != nil || v.Applied() == 0 {
 					t.Fatalf("%d %v", v.Applied(), err)
@@ -122,9 +110,7 @@ func TestRestored_IntoEitherForm(t *testing.T) {
 					t.Errorf("to %q: %s: %v %v", to, key, e, err)
 				}
 			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.Close())
 		}
 	}
 }
@@ -138,24 +124,16 @@ func TestView_HistoryBeginsWithNewRevisions(t *testing.T) {
 		last := uint64(0)
 		for _, history := range []string{"first", "first", "second", "second", "third"} {
 			v, err := OpenView(Options{Dir: "data", FS: fs})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			db, err := v.Own(ownLog{v})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := db.SetHistory(history); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, db.SetHistory(history))
 			n, err := db.NextRevision()
 			if begins := history != "first"; err != nil || n <= last || begins != (n > leap) {
 				t.Errorf("%s: %d after %d: %v", history, n, last, err)
 			}
 			last = n
-			if err := errors.Join(db.Close(), v.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(db.Close(), v.Close()))
 			time.Sleep(time.Second)
 		}
 	})

@@ -24,14 +24,10 @@ func TestSpace_FollowersDisksCount(t *testing.T) {
 	mem := vfs.NewMem()
 	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 41})
 	v, err := OpenView(Options{Dir: "data", FS: mem})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log := &disksLog{ownLog: ownLog{v}}
 	db, err := v.Own(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const r, held = 64 << 20, 10 << 20
 	for name, test := range map[string]struct {
 		disk                             Disk
@@ -59,9 +55,7 @@ func TestSpace_FollowersDisksCount(t *testing.T) {
 			}
 		}
 	}
-	if err := errors.Join(db.Close(), v.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, errors.Join(db.Close(), v.Close()))
 }
 
 // The log took what the store had left free, until its next write failed and the process ended. What it may still take is
@@ -77,14 +71,10 @@ func TestSpace_LogHasItsPart(t *testing.T) {
 		mem := vfs.NewMem()
 		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: uint64(test.total / 2), TotalBytes: uint64(test.total)})
 		v, err := OpenView(Options{Dir: "data", FS: mem, Reserve: -1, LogUse: func() (now, most int64) { return test.now, 512 }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if free, _, _, _ := v.Usage(); free != test.want {
 			t.Errorf("%s: %d are free", name, free)
 		}
-		if err := v.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, v.Close())
 	}
 }

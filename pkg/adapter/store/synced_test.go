@@ -27,29 +27,19 @@ func flushedStore(t *testing.T) *vfs.MemFS {
 	db := open(t, Options{FS: fs})
 	for i := range 6 {
 		fill(t, db, fmt.Sprintf("k%d", i))
-		if err := db.db.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.db.Flush())
 	}
-	if err := db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 	fill(t, db, "last")
-	if err := db.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.db.Flush())
+	must(t, db.Close())
 	return fs
 }
 
 func namesOf(t *testing.T, fs vfs.FS, with string) []string {
 	t.Helper()
 	names, err := fs.List("data/store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, with) || name == "LOCK" })
 	slices.Sort(names)
 	return names
@@ -61,9 +51,7 @@ func TestManifest_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
 	desc, err := pebble.Peek("data/store", fs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := desc.ManifestFilename
 	size := sizeOf(t, fs, name)
 	if tables := namesOf(t, fs, ".sst"); len(tables) < 2 || size < 300 {
@@ -104,9 +92,7 @@ func TestManifest_DamageRefusesTheStart(t *testing.T) {
 func cut(t *testing.T, fs vfs.FS, name string, size int64) {
 	t.Helper()
 	data, err := readFile(fs, name, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := fs.Create(name, "test")
 	if err == nil {
 		_, err = f.Write(data)
@@ -154,14 +140,10 @@ func TestManifest_Missing(t *testing.T) {
 		for _, unknown := range []bool{false, true} {
 			fs := flushedStore(t)
 			for _, name := range namesOf(t, fs, gone) {
-				if err := fs.Remove("data/store/" + name); err != nil {
-					t.Fatal(err)
-				}
+				must(t, fs.Remove("data/store/"+name))
 			}
 			if unknown {
-				if err := fs.Remove("data/store/" + syncedName); err != nil {
-					t.Fatal(err)
-				}
+				must(t, fs.Remove("data/store/"+syncedName))
 			}
 			before := namesOf(t, fs, "")
 			if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrDamaged) {
@@ -207,9 +189,7 @@ func TestSynced_TornIsNotChecked(t *testing.T) {
 		if e, err := db.Get("s", "last"); e == nil || err != nil {
 			t.Fatal(e, err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.Close())
 	}
 }
 
@@ -279,9 +259,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 		return nil
 	}))
 	db, err := Open(Options{Dir: "data", FS: watched})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for key := range want {
 		if e, err := db.Get("s", key); e == nil || err != nil {
 			t.Fatalf("%s: %v %v", key, e, err)
@@ -302,13 +280,9 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 		if err == nil && r.IntN(4) == 0 {
 			err = db.db.Flush()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if depth == 0 {
 		return
 	}
@@ -332,15 +306,9 @@ func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 		return nil
 	}))
 	s, err := openSynced(fs, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := mem.Create(syncedName, vfs.WriteCategoryUnspecified); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.begin(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, errorOf(mem.Create(syncedName, vfs.WriteCategoryUnspecified)))
+	must(t, s.begin())
 	const name = "000001.log"
 	log := s.created(name)
 	s.writing(log, []byte("synced"))()
@@ -353,13 +321,9 @@ func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 		}
 	}
 	full.Store(false)
-	if err := s.forget(name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.forget(name))
 	if data, err := readFile(mem, syncedName, syncedBytes); err == nil {
 		t.Errorf("the file has %q", data)
 	}
-	if err := s.close(); err != nil {
-		t.Error(err)
-	}
+	must(t, s.close())
 }

@@ -25,17 +25,11 @@ func (ownLog) Full() bool { return false }
 func viewWith(t *testing.T, fs vfs.FS, dir string, keys ...string) *View {
 	t.Helper()
 	v, err := OpenView(Options{Dir: dir, FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db, err := v.Own(ownLog{v})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fill(t, db, keys...)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	return v
 }
 
@@ -49,9 +43,7 @@ func copied(t *testing.T, fs vfs.FS) (before, after uint64) {
 		_, err := vfs.Clone(fs, fs, dir, NewDir(Options{Dir: "data", FS: fs}), vfs.CloneSync)
 		return err
 	})
-	if err := errors.Join(err, old.Close(), newer.Close(), syncDir(fs, "data")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, old.Close(), newer.Close(), syncDir(fs, "data")))
 	return before, after
 }
 
@@ -66,25 +58,19 @@ func TestView_HistoryBegins(t *testing.T) {
 	}
 	for range 2 { // the second owner changes nothing
 		db, err := v.Own(ownLog{v})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := v.Applied()
 		if before != "" {
 			at--
 		}
-		if err := errors.Join(db.SetHistory("g"), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(db.SetHistory("g"), db.Close()))
 		var history string
 		var begun uint64
 		if history, before, begun, err = v.History(); history != "g" || before != first || begun != at || err != nil {
 			t.Errorf("%q, before %q at %d, want %q at %d: %v", history, before, begun, first, at, err)
 		}
 	}
-	if err := v.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, v.Close())
 }
 
 // A copy takes the place of the view, and nothing is left of the old one. An older copy does not.
@@ -93,9 +79,7 @@ func TestView_ReplacedByACopy(t *testing.T) {
 	fs := vfs.NewMem()
 	_, after := copied(t, fs)
 	v, err := ReplaceView(Options{Dir: "data", FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if v.Applied() != after {
 		t.Errorf("it is at %d, want %d", v.Applied(), after)
 	}
@@ -108,14 +92,12 @@ func TestView_ReplacedByACopy(t *testing.T) {
 		_, err := vfs.Clone(fs, fs, dir, NewDir(Options{Dir: "data", FS: fs}), vfs.CloneSync)
 		return err
 	})
-	if err := errors.Join(err, v.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, v.Close()))
 	if _, err := ReplaceView(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrOldCopy) {
 		t.Errorf("a copy of itself: %v", err)
 	}
-	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() || r.Keys != 3 {
-		t.Errorf("%+v %v", r, err)
+	if r := clean(t, Options{FS: fs}); r.Keys != 3 {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -131,9 +113,7 @@ func TestView_ReplacementCutOff(t *testing.T) {
 		before, after = copied(t, fs)
 		v, err := ReplaceView(Options{Dir: "data", FS: &cutFS{FS: fs, left: n}})
 		if ended = err == nil; ended {
-			if err := v.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, v.Close())
 		} else if !errors.Is(err, errCut) {
 			t.Fatal(err)
 		}
@@ -143,19 +123,15 @@ func TestView_ReplacementCutOff(t *testing.T) {
 		} {
 			what := fmt.Sprintf("%s after %d steps", name, n)
 			v, err := OpenView(Options{Dir: "data", FS: disk})
-			if err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
+			must(t, err)
 			at := v.Applied()
 			if at != before && at != after || ended && at != after {
 				t.Errorf("%s: it is at %d, want %d or %d", what, at, before, after)
 			}
 			seen[at]++
-			if err := v.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if r, err := Verify(Options{Dir: "data", FS: disk}); err != nil || !r.Clean() || r.Keys != map[uint64]int64{before: 1, after: 3}[at] {
-				t.Errorf("%s: %+v %v", what, r, err)
+			must(t, v.Close())
+			if r := clean(t, Options{FS: disk}); r.Keys != map[uint64]int64{before: 1, after: 3}[at] {
+				t.Errorf("%s: %+v", what, r)
 			}
 		}
 	}
@@ -193,16 +169,12 @@ func (f *cutFS) RemoveAll(name string) error {
 func TestView_SealIsTheEnd(t *testing.T) {
 	t.Parallel()
 	v, err := OpenView(Options{Dir: "data", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db, err := v.Own(ownLog{v})
 	if err != nil || v.Sealed() {
 		t.Fatal(v.Sealed(), err)
 	}
-	if err := db.Seal(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Seal())
 	at := v.Applied()
 	if err := db.Purge("s"); !errors.Is(err, ErrNotOwner) {
 		t.Error("a change after the seal:", err)
@@ -213,36 +185,26 @@ func TestView_SealIsTheEnd(t *testing.T) {
 	if !v.Sealed() || v.Applied() != at {
 		t.Errorf("sealed: %v; it is at %d, was %d", v.Sealed(), v.Applied(), at)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, db.Close())
 	if _, err := v.Own(ownLog{v}); !errors.Is(err, ErrSealed) {
 		t.Error("another owner:", err)
 	}
-	if err := v.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, v.Close())
 }
 
 // A single adapter refuses the directory of a member, also before the member's view has anything, and the other way round.
 func TestOpen_RefusesTheOtherForm(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
-	if err := viewWith(t, fs, "data", "a").Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, viewWith(t, fs, "data", "a").Close())
 	if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, errMembers) {
 		t.Error(err)
 	}
-	if err := fs.MkdirAll("log only/log/member", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, fs.MkdirAll("log only/log/member", 0o700))
 	if _, err := Open(Options{Dir: "log only", FS: fs}); !errors.Is(err, errMembers) {
 		t.Error(err)
 	}
-	if err := open(t, Options{Dir: "single", FS: fs}).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, open(t, Options{Dir: "single", FS: fs}).Close())
 	if _, err := OpenView(Options{Dir: "single", FS: fs}); !errors.Is(err, errSingle) {
 		t.Error(err)
 	}
