@@ -97,25 +97,21 @@ func (f *fake) client(t *testing.T, opts ...sdk.Option) *sdk.Client {
 var (
 	put = func(r sdk.Request, conditions ...sdk.Condition) func(context.Context, *sdk.Client) error {
 		return func(ctx context.Context, c *sdk.Client) error {
-			_, err := c.Schedule(ctx, "k", r, conditions...)
-			return err
+			return one(c.Schedule(ctx, "k", r, conditions...))
 		}
 	}
 	backOff = func(ctx context.Context, c *sdk.Client) error {
-		_, err := c.BackOff(ctx, "k", sdk.Backoff{})
-		return err
+		return one(c.BackOff(ctx, "k", sdk.Backoff{}))
 	}
 	cancel = func(conditions ...sdk.Condition) func(context.Context, *sdk.Client) error {
 		return func(ctx context.Context, c *sdk.Client) error { return c.Cancel(ctx, "k", conditions...) }
 	}
 	get = func(ctx context.Context, c *sdk.Client) error {
-		_, err := c.Get(ctx, "k")
-		return err
+		return one(c.Get(ctx, "k"))
 	}
 	many = func(items ...sdk.Item) func(context.Context, *sdk.Client) error {
 		return func(ctx context.Context, c *sdk.Client) error {
-			_, err := c.ScheduleAll(ctx, items...)
-			return err
+			return one(c.ScheduleAll(ctx, items...))
 		}
 	}
 	resync = func(ctx context.Context, c *sdk.Client) error {
@@ -197,25 +193,6 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestResync_SendsItsOptions has the body and the path of the contract, and the refusal of
-// a source that does not watch.
-func TestResync_SendsItsOptions(t *testing.T) {
-	t.Parallel()
-	for want, o := range map[string]sdk.ResyncOptions{
-		`{}`: {}, `{"over":"0s"}`: {Over: new(time.Duration(0))}, `{"over":"10m0s","prefix":"Website/team-a/"}`: {Over: new(10 * time.Minute), Prefix: "Website/team-a/"},
-	} {
-		f := &fake{answers: []answer{{status: 200, body: `{"scheduled":3}`}}}
-		n, err := f.client(t).Resync(t.Context(), o)
-		if r := f.requests[0]; err != nil || n != 3 || f.bodies[0] != want || r.Method != "POST" || r.URL.Path != "/ops/web/resync" || r.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%v: %s %s %s, answered with %d, %v", o, r.Method, r.URL, f.bodies[0], n, err)
-		}
-	}
-	f := &fake{answers: []answer{refused(400, sdk.ErrInvalid)}}
-	if _, err := f.client(t).Resync(t.Context(), sdk.ResyncOptions{}); !errors.Is(err, sdk.ErrInvalid) {
-		t.Errorf("a refusal is %v", err)
 	}
 }
 
@@ -312,35 +289,64 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// calls are a call of each method, by the request of the contract.
+var calls = map[string]func(context.Context, *sdk.Client) error{
+	`PUT /ops/web/schedules/k {"delay":"5m0s"}`:              put(sdk.After(5 * time.Minute)),
+	`PUT /ops/web/schedules/k {} If-Match="1", "2"`:          put(sdk.Request{}, sdk.IfRevision(1, 2)),
+	`PUT /ops/web/schedules/k {} If-Match=* If-None-Match=*`: put(sdk.Request{}, sdk.IfAbsent(), sdk.IfPresent()),
+	`PUT /ops/web/schedules/k {"backoff":{}}`:                backOff,
+	`DELETE /ops/web/schedules/k `:                           cancel(),
+	`DELETE /ops/web/schedules/k?uid=a%26b  If-Match="1"`:    cancel(sdk.IfUID("a&b"), sdk.IfRevision(1)),
+	`GET /ops/web/schedules/k `:                              get,
+	`GET /ops/web/schedules? `:                               list,
+	`POST /ops/web/schedules {"items":[{"key":"a"}]}`:        many(sdk.Item{Key: "a"}),
+	`GET /ops/web/schedules?limit=5&order=due&prefix=a%2Fb%26 `: func(ctx context.Context, c *sdk.Client) error {
+		for _, err := range c.List(ctx, sdk.ListOptions{Prefix: "a/b&", Order: sdk.ByDue, PageSize: 5}) {
+			return err
+		}
+		return nil
+	},
+	`DELETE /ops/web/schedules?prefix=a%2Fb `: func(ctx context.Context, c *sdk.Client) error { return one(c.CancelPrefix(ctx, "a/b")) },
+	`DELETE /ops/web/schedules?all=true `:     func(ctx context.Context, c *sdk.Client) error { return one(c.CancelAll(ctx)) },
+	`POST /ops/web/resync {}`:                 func(ctx context.Context, c *sdk.Client) error { return one(c.Resync(ctx, sdk.ResyncOptions{})) },
+	`GET /ops/web/schedules?continue=x&limit=1&state=retrying `: func(ctx context.Context, c *sdk.Client) error {
+		return two(c.ListPage(ctx, sdk.ListOptions{Continue: "x", PageSize: 1, State: sdk.Retrying}))
+	},
+	`POST /ops/web/resync {"over":"0s","prefix":"Website/team-a/"}`: func(ctx context.Context, c *sdk.Client) error {
+		return one(c.Resync(ctx, sdk.ResyncOptions{Over: new(time.Duration(0)), Prefix: "Website/team-a/"}))
+	},
+	`PUT /ops/web/schedules/k {"event":{"data":"<é>","datacontenttype":"text/plain"}}`: put(sdk.Request{Event: &sdk.Event{Data: []byte("<é>"), DataContentType: "text/plain"}}),
+	`POST /ops/web/schedules/k/run  If-Match="1"`:                                      func(ctx context.Context, c *sdk.Client) error { return one(c.Run(ctx, "k", sdk.IfRevision(1))) },
+	`GET /ops/web/schedules/k/history `:                                                func(ctx context.Context, c *sdk.Client) error { return one(c.History(ctx, "k")) },
+	`GET /ops/web/deadletters/k `:                                                      func(ctx context.Context, c *sdk.Client) error { return one(c.DeadLetter(ctx, "k")) },
+	`GET /ops/web/deadletters?limit=3&prefix=a `: func(ctx context.Context, c *sdk.Client) error {
+		return two(c.DeadLettersPage(ctx, sdk.ListOptions{Prefix: "a", PageSize: 3, Order: sdk.ByDue, State: sdk.Due}))
+	},
+	`DELETE /ops/web/deadletters/k `:        func(ctx context.Context, c *sdk.Client) error { return c.Discard(ctx, "k") },
+	`DELETE /ops/web/deadletters?prefix=a `: func(ctx context.Context, c *sdk.Client) error { return one(c.DiscardPrefix(ctx, "a")) },
+	`DELETE /ops/web/deadletters?all=true `: func(ctx context.Context, c *sdk.Client) error { return one(c.DiscardAll(ctx)) },
+	`POST /ops/web/deadletters/k/redrive?replace=true `: func(ctx context.Context, c *sdk.Client) error {
+		return c.Redrive(ctx, "k", sdk.RedriveOptions{Replace: true})
+	},
+	`POST /ops/web/deadletters/redrive?prefix=a `: func(ctx context.Context, c *sdk.Client) error {
+		return one(c.RedrivePrefix(ctx, "a", sdk.RedriveOptions{}))
+	},
+	`POST /ops/web/deadletters/redrive?all=true&replace=true `: func(ctx context.Context, c *sdk.Client) error {
+		return one(c.RedriveAll(ctx, sdk.RedriveOptions{Replace: true}))
+	},
+	`GET /ops/web `:                          func(ctx context.Context, c *sdk.Client) error { return one(c.Counts(ctx)) },
+	`GET /ops/web/schedules/%2E%2E `:         func(ctx context.Context, c *sdk.Client) error { return one(c.Get(ctx, "..")) },
+	`GET /ops/web/schedules/a%2F..%2F%2520 `: func(ctx context.Context, c *sdk.Client) error { return one(c.Get(ctx, "a/../%20")) },
+}
+
+func one[T any](_ T, err error) error { return err }
+
+func two[T, U any](_ T, _ U, err error) error { return err }
+
 // Each method sends one request of the contract.
 func TestCall_Requests(t *testing.T) {
 	t.Parallel()
-	for want, call := range map[string]func(context.Context, *sdk.Client) error{
-		`PUT /ops/web/schedules/k {"delay":"5m0s"}`:              put(sdk.After(5 * time.Minute)),
-		`PUT /ops/web/schedules/k {} If-Match="1", "2"`:          put(sdk.Request{}, sdk.IfRevision(1, 2)),
-		`PUT /ops/web/schedules/k {} If-Match=* If-None-Match=*`: put(sdk.Request{}, sdk.IfAbsent(), sdk.IfPresent()),
-		`PUT /ops/web/schedules/k {"backoff":{}}`:                backOff,
-		`DELETE /ops/web/schedules/k `:                           cancel(),
-		`DELETE /ops/web/schedules/k?uid=a%26b  If-Match="1"`:    cancel(sdk.IfUID("a&b"), sdk.IfRevision(1)),
-		`GET /ops/web/schedules/k `:                              get,
-		`GET /ops/web/schedules? `:                               list,
-		`POST /ops/web/schedules {"items":[{"key":"a"}]}`:        many(sdk.Item{Key: "a"}),
-		`GET /ops/web/schedules?limit=5&order=due&prefix=a%2Fb%26 `: func(ctx context.Context, c *sdk.Client) error {
-			for _, err := range c.List(ctx, sdk.ListOptions{Prefix: "a/b&", Order: sdk.ByDue, PageSize: 5}) {
-				return err
-			}
-			return nil
-		},
-		`DELETE /ops/web/schedules?prefix=a%2Fb `: func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelPrefix(ctx, "a/b"); return err },
-		`DELETE /ops/web/schedules?all=true `:     func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelAll(ctx); return err },
-		`POST /ops/web/resync {}`: func(ctx context.Context, c *sdk.Client) error {
-			_, err := c.Resync(ctx, sdk.ResyncOptions{})
-			return err
-		},
-		`GET /ops/web `:                          func(ctx context.Context, c *sdk.Client) error { _, err := c.Counts(ctx); return err },
-		`GET /ops/web/schedules/%2E%2E `:         func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ".."); return err },
-		`GET /ops/web/schedules/a%2F..%2F%2520 `: func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, "a/../%20"); return err },
-	} {
+	for want, call := range calls {
 		f := &fake{answers: []answer{refused(403, sdk.ErrForbidden)}}
 		if err := call(t.Context(), f.client(t, sdk.WithToken("secret"))); !errors.Is(err, sdk.ErrForbidden) || len(f.requests) != 1 {
 			t.Errorf("%s: %d requests, %v", want, len(f.requests), err)
@@ -360,12 +366,47 @@ func TestCall_Requests(t *testing.T) {
 			t.Errorf("%s: the header is %v", want, r.Header)
 		}
 	}
+}
+
+// What is wrong with a call whatever the source, is refused before it is made.
+func TestCall_RefusedBeforeItIsMade(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(context.Context, *sdk.Client) error{
+		"an empty key":          func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ""); return err },
+		"data that is no JSON":  put(sdk.Request{Event: &sdk.Event{Data: []byte("hello")}}),
+		"an instant of no year": put(sdk.At(far.AddDate(9000, 0, 0))),
+	} {
+		f := &fake{answers: []answer{created}}
+		if err := call(t.Context(), f.client(t)); !errors.Is(err, sdk.ErrInvalid) || len(f.requests) > 0 {
+			t.Errorf("%s: %v, %d requests", name, err, len(f.requests))
+		}
+	}
 	f := &fake{answers: []answer{created}}
 	if err := cancel(sdk.IfRevision(1), sdk.IfPresent())(t.Context(), f.client(t)); err == nil || len(f.requests) > 0 {
 		t.Errorf("two conditions of a kind: %v, %d requests", err, len(f.requests))
 	}
-	if _, err := f.client(t).Get(t.Context(), ""); !errors.Is(err, sdk.ErrInvalid) || len(f.requests) > 0 {
-		t.Errorf("an empty key: %v, %d requests", err, len(f.requests))
+}
+
+// A list is read page by page, as far as it is looked at.
+func TestList_PageByPage(t *testing.T) {
+	t.Parallel()
+	first := answer{status: 200, body: `{"items":[` + waiting + `,` + waiting + `],"continue":"x"}`}
+	f := &fake{answers: []answer{first, {status: 200, body: `{"items":[` + waiting + `],"continue":""}`}}}
+	n := 0
+	for s, err := range f.client(t).List(t.Context(), sdk.ListOptions{Prefix: "a"}) {
+		if n++; err != nil || s.Key != "k" {
+			t.Fatal(show(s), err)
+		}
+	}
+	if n != 3 || len(f.requests) != 2 || f.requests[1].URL.RawQuery != "continue=x&prefix=a" {
+		t.Errorf("%d keys in %d requests", n, len(f.requests))
+	}
+	f = &fake{answers: []answer{first}}
+	for range f.client(t).List(t.Context(), sdk.ListOptions{}) {
+		break
+	}
+	if items, next, err := f.client(t).ListPage(t.Context(), sdk.ListOptions{}); err != nil || len(items) != 2 || next != "x" || len(f.requests) != 2 {
+		t.Errorf("%d items, then %q, %v, after %d requests", len(items), next, err, len(f.requests))
 	}
 }
 
@@ -379,15 +420,21 @@ func TestCall_SplitsManyKeys(t *testing.T) {
 	for i := range 10 { // 1.5 MiB each, as JSON writes it
 		items[i].Event = &sdk.Event{DataContentType: "text/plain", Data: []byte(strings.Repeat("\x01", 256<<10))}
 	}
+	items[3].Event = &sdk.Event{Data: []byte("hello")} // no JSON: refused alone, and not sent
 	answered := func(n int) answer {
 		return answer{status: 200, body: `{"items":[` + strings.Repeat(waiting+",", n-1) + waiting + `]}`}
 	}
 	f := &fake{answers: []answer{answered(6), answered(1000), refused(507, sdk.ErrStorageFull)}}
 	outcomes, err := f.client(t).ScheduleAll(t.Context(), items...)
-	if !errors.Is(err, sdk.ErrStorageFull) || len(outcomes) != 1006 || outcomes[1005].Schedule == nil || !strings.Contains(err.Error(), `scheduling 494 keys from "k" on`) {
+	if !errors.Is(err, sdk.ErrStorageFull) || len(outcomes) != 1007 || !strings.Contains(err.Error(), `scheduling 493 keys from "k" on`) {
 		t.Errorf("%d outcomes, %v", len(outcomes), err)
 	}
-	for i, want := range []int{6, 1000, 494} {
+	for i, o := range outcomes {
+		if bad := i == 3; o.Key != "k" || (o.Schedule == nil) != bad || errors.Is(o.Err, sdk.ErrInvalid) != bad {
+			t.Errorf("outcome %d is %+v", i, o)
+		}
+	}
+	for i, want := range []int{6, 1000, 493} {
 		if n := strings.Count(f.bodies[i], `"key":`); n != want || len(f.bodies[i]) > 16<<20 {
 			t.Errorf("call %d has %d items in %d bytes, want %d", i+1, n, len(f.bodies[i]), want)
 		}
@@ -417,6 +464,7 @@ func TestCall_AnswersOfProxies(t *testing.T) {
 		"a 200 to DELETE":                 {cancel(), answer{status: 200, body: "{}"}, "", "200: not an answer"},
 		"a 202 to PUT":                    {put(sdk.After(0)), answer{status: 202}, "", "202: not an answer"},
 		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `it is about "x"`},
+		"an answer about another letter":  {calls["GET /ops/web/deadletters/k "], answer{status: 200, body: `{"key":"x","at":"2090-01-02T03:04:05Z"}`}, "", `it is about "x"`},
 		"a bulk answer with too few":      {many(sdk.Item{Key: "a"}), answer{status: 200, body: `{"items":[]}`}, "", "1 items were answered with 0"},
 		"a code of a newer source":        {get, refused(418, "teapot"), "teapot", `sdk: getting "k": 418 teapot: field: is wrong`},
 		"a refusal":                       {put(sdk.After(0)), refused(400, sdk.ErrInvalid), sdk.ErrInvalid, `sdk: scheduling "k": 400 invalid_argument: field: is wrong`},
@@ -441,5 +489,21 @@ func TestCall_AnswersOfProxies(t *testing.T) {
 				t.Errorf("the error is %#v, want code %q", err, c.code)
 			}
 		})
+	}
+}
+
+// JSON of another server is no answer: it read as a source where nothing waits.
+func TestCall_JSONOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	for request, call := range calls {
+		if strings.HasPrefix(request, "DELETE") && strings.Contains(request, "/k") {
+			continue // answered without a body
+		}
+		for _, body := range []string{`{}`, `null`, `[]`, `"ok"`, `{"status":"UP"}`, `{"items":null}`, `{"items":[null]}`, `{"items":[{}]}`, `{"items":[{"key":"x"}]}`} {
+			f := &fake{answers: []answer{{status: 200, body: body}}}
+			if err := call(t.Context(), f.client(t)); !errors.Is(err, sdk.ErrForeign) || len(f.requests) != 1 {
+				t.Errorf("%s, answered with %s: %v after %d requests", request, body, err, len(f.requests))
+			}
+		}
 	}
 }

@@ -28,41 +28,20 @@ const token = "secret"
 
 var (
 	built      string // the adapter, when ADAPTER_BINARY names none
-	adapterURL string // of the adapter that most tests share
+	adapterURL string
 	inbox      = &sink{deliveries: map[string]chan *sdk.Delivery{}}
 )
 
-// manifests are the sources of the tests. The sink is the inbox.
-const manifests = `
+// sources are the sources of the tests, by name, with what their specs have beside the sink, which is the inbox.
+var sources = map[string]string{
+	"demo": "", "structured": ", delivery: {format: json}", "still": ", suspend: true, delay: 1h", "example": "",
+}
+
+const manifest = `---
 apiVersion: sources.reschedule.dev/v1alpha1
 kind: RescheduleSource
-metadata: {name: demo, namespace: default}
-spec: {sink: {uri: "%[1]s"}, delivery: {backoffDelay: PT0.01S}}
----
-apiVersion: sources.reschedule.dev/v1alpha1
-kind: RescheduleSource
-metadata: {name: structured, namespace: default}
-spec: {sink: {uri: "%[1]s"}, delivery: {format: json}}
----
-apiVersion: sources.reschedule.dev/v1alpha1
-kind: RescheduleSource
-metadata: {name: still, namespace: default}
-spec: {sink: {uri: "%[1]s"}, suspend: true, delay: 1h}
----
-apiVersion: sources.reschedule.dev/v1alpha1
-kind: RescheduleSource
-metadata: {name: many, namespace: default}
-spec: {sink: {uri: "%[1]s"}, suspend: true}
----
-apiVersion: sources.reschedule.dev/v1alpha1
-kind: RescheduleSource
-metadata: {name: full, namespace: default}
-spec: {sink: {uri: "%[1]s"}, suspend: true, limits: {maxPending: 1}}
----
-apiVersion: sources.reschedule.dev/v1alpha1
-kind: RescheduleSource
-metadata: {name: example, namespace: default}
-spec: {sink: {uri: "%[1]s"}}
+metadata: {name: %s, namespace: default}
+spec: {sink: {uri: %q}%s}
 `
 
 func TestMain(m *testing.M) {
@@ -92,20 +71,24 @@ func withAdapter(tests func() int) (code int, err error) {
 	}
 	server := httptest.NewServer(inbox)
 	defer server.Close()
-	sources, tokens := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "token")
+	var manifests []byte
+	for name, more := range sources {
+		manifests = fmt.Appendf(manifests, manifest, name, server.URL, more)
+	}
+	file, tokens := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "token")
 	err = errors.Join(
-		os.WriteFile(sources, fmt.Appendf(nil, manifests, server.URL), 0o600),
+		os.WriteFile(file, manifests, 0o600),
 		os.WriteFile(tokens, []byte(token+"\n"), 0o600),
 		os.Setenv("RESCHEDULE_TOKEN_FILE", tokens),
 	)
 	if err != nil {
 		return 0, err
 	}
-	address, stop, err := start(sources, filepath.Join(dir, "data"), "127.0.0.1:0", "--token-file", tokens)
+	var stop func() error
+	adapterURL, stop, err = start("--sources", file, "--data-dir", filepath.Join(dir, "data"), "--token-file", tokens)
 	if err != nil {
 		return 0, err
 	}
-	adapterURL = address
 	if err := os.Setenv("RESCHEDULE_URL", adapterURL+"/default/example"); err != nil {
 		return 0, err
 	}
@@ -113,13 +96,12 @@ func withAdapter(tests func() int) (code int, err error) {
 	return code, stop()
 }
 
-// start starts an adapter in a shell that ends it when the shell's input ends, which it
-// does also when this process is killed. It reads ADAPTER_BINARY again: go test reuses a
-// result only while the variables that tests read are the same, and it does not see what
-// TestMain reads.
-func start(sources, data, listen string, more ...string) (address string, stop func() error, err error) {
-	args := append([]string{"--standalone", "--sources", sources, "--data-dir", data, "--listen", listen, "--admin-listen", "127.0.0.1:0"}, more...)
-	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", cmp.Or(os.Getenv("ADAPTER_BINARY"), built)}, args...)...)
+// start starts an adapter in a shell that ends it when the shell's input ends, which it does also when this process is
+// killed.
+func start(args ...string) (address string, stop func() error, err error) {
+	args = append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", cmp.Or(os.Getenv("ADAPTER_BINARY"), built),
+		"--standalone", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}, args...)
+	shell := exec.Command("sh", args...)
 	log := &strings.Builder{}
 	shell.Stderr = log
 	stdin, err := shell.StdinPipe()
@@ -175,17 +157,11 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.of(d.Key) <- d
-	switch first := d.Attempt == 0; {
-	case strings.HasSuffix(d.Key, "/retry") && first:
-		sdk.Retry(w, errors.New("not yet"))
+	switch {
 	case strings.HasSuffix(d.Key, "/retry-in"):
 		sdk.RetryIn(w, errors.New("not yet"), time.Hour)
-	case strings.HasSuffix(d.Key, "/reject-again"):
-		sdk.RejectAgain(w, errors.New("no"), time.Hour)
 	case strings.HasSuffix(d.Key, "/again"):
 		sdk.Again(w, time.Hour)
-	case strings.HasSuffix(d.Key, "/never"):
-		sdk.Never(w)
 	case strings.HasSuffix(d.Key, "/reject"):
 		sdk.Reject(w, errors.New("no"))
 	default:
@@ -205,10 +181,12 @@ func (s *sink) next(t *testing.T, key string) *sdk.Delivery {
 	}
 }
 
-// source is a client of one of the sources of the tests.
-func source(t *testing.T, name string, opts ...sdk.Option) *sdk.Client {
+// source is a client of one of the sources of the tests. It reads ADAPTER_BINARY again: go test reuses a result only
+// while the variables that tests read are the same, and it does not see what TestMain reads.
+func source(t *testing.T, name string) *sdk.Client {
 	t.Helper()
-	c, err := sdk.New(adapterURL+"/default/"+name, append([]sdk.Option{sdk.WithToken(token)}, opts...)...)
+	_ = os.Getenv("ADAPTER_BINARY")
+	c, err := sdk.New(adapterURL+"/default/"+name, sdk.WithToken(token))
 	if err != nil {
 		t.Fatal(err)
 	}

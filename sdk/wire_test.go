@@ -77,8 +77,11 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	filled(t, schedule)
 	filled(t, *schedule.Event, "Base64")
 	filled(t, counts)
-	answered := schedule
+	answered, scheduled := schedule, schedule
 	answered.Result = ""
+	scheduled.NextAttemptAt, scheduled.LastFailure = time.Time{}, nil // an answer to a request has no attempts yet
+	letter := sdk.DeadLetter{Key: "k", At: far, DueAt: far, Attempts: 4, Status: 503, Error: "e", Detail: "d", Event: schedule.Event}
+	filled(t, letter)
 	binary := sdk.Event{DataContentType: "x/y", Data: []byte{0xff}}
 
 	for _, c := range []struct {
@@ -91,7 +94,9 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 		{"Event", []any{event, binary}},
 		{"EventShown", []any{schedule.Event, binary}},
 		{"Schedule", []any{answered}},
-		{"Scheduled", []any{schedule}},
+		{"Scheduled", []any{scheduled}},
+		{"DeadLetter", []any{letter}},
+		{"History", []any{sdk.History{Items: []sdk.PastAttempt{}, Since: far}}},
 		{"Counts", []any{counts, sdk.Counts{}}},
 	} {
 		properties, _ := schemas[c.schema]["properties"].(map[string]any)
@@ -121,11 +126,6 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 				delete(got, name)
 			}
 		}
-		if c.schema == "Scheduled" { // an answer to a request has no attempts yet
-			for _, name := range []string{"tries", "nextAttemptAt", "lastFailure"} {
-				delete(got, name)
-			}
-		}
 		if got, want := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
 			t.Errorf("%s: the type writes %q, the schema has %q", c.schema, got, want)
 		}
@@ -134,7 +134,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 			t.Fatal(c.schema, err)
 		}
 		for _, name := range required {
-			if name != "result" && !strings.Contains(string(empty), `"`+name.(string)+`":`) {
+			if name != "result" && name != "event" && !strings.Contains(string(empty), `"`+name.(string)+`":`) {
 				t.Errorf("%s: %s is required, but not in %s", c.schema, name, empty)
 			}
 		}
@@ -159,6 +159,8 @@ func ofType(value, schema any) bool {
 		}
 	case map[string]any:
 		name = "object"
+	case []any:
+		name = "array"
 	}
 	return s["type"] == name || has(s["type"], name)
 }
@@ -227,6 +229,12 @@ func TestWire_ExactJSON(t *testing.T) {
 		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null,"watched":7,"retrying":1,"deadLetters":2}`: sdk.Counts{Pending: 1, NextDueAt: far, Watched: 7, Retrying: 1, DeadLetters: 2},
 		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0}`:                             sdk.Counts{},
+		`{"datacontenttype":"Application/X+JSON; charset=utf-8","data":[1]}`:                                                                          sdk.Event{DataContentType: "Application/X+JSON; charset=utf-8", Data: []byte(`[1]`)},
+		`{"data":"{ \"a\":1}","datacontenttype":"text/plain"}`:                                                                                        sdk.Event{DataContentType: "text/plain", Data: []byte(`{ "a":1}`)},
+		`{"data_base64":"AP8=","datacontenttype":"x/y"}`:                                                                                              sdk.Event{DataContentType: "x/y", Data: []byte{0, 0xff}},
+		`{"at":"2090-01-02T03:04:05.000000006Z","result":"kept","status":400,"attempt":2,"cause":"c","lateness":"1s","duration":"2ms"}`: sdk.PastAttempt{
+			At: far, Result: "kept", Status: 400, Attempt: 2, Cause: "c", Lateness: time.Second, Duration: 2 * time.Millisecond,
+		},
 		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello"), Base64: true}, // as it may have come in
 		`{"event":{"data":"","datacontenttype":"x/y"}}`: &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
 	} {

@@ -17,8 +17,8 @@ func TestRead_BothModes(t *testing.T) {
 		body   string
 		want   *Event // nil: it is unreadable
 	}{
-		"binary": {map[string]string{"Ce-Type": "t", "Ce-Subject": "%C3%A9", "Content-Type": "text/plain", "Other": "x"}, "data",
-			&Event{map[string]string{"type": "t", "subject": "é", "datacontenttype": "text/plain"}, []byte("data")}},
+		"binary": {map[string]string{"Ce-Type": "t", "Ce-Subject": "%C3%A9", "Ce-Raw": "é", "Content-Type": "text/plain", "Other": "x"}, "data",
+			&Event{map[string]string{"type": "t", "subject": "é", "raw": "é", "datacontenttype": "text/plain"}, []byte("data")}},
 		"no content type": {map[string]string{"Ce-Type": "t"}, "", &Event{map[string]string{"type": "t"}, []byte{}}},
 		"no UTF-8":        {map[string]string{"Ce-Type": "%FF"}, "", nil},
 		"structured": {map[string]string{"Content-Type": structured, "Ce-Type": "not this"}, `{"type":"t","n":1,"yes":true,"none":null,"word":"null","data":{"a": 1}}`,
