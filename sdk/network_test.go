@@ -17,7 +17,7 @@ import (
 func TestNetwork_FailuresAreDistinguished(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		dials int // the first one is refused if there are to be two
+		dials int // the first one is refused if there are two
 		fail  func(http.ResponseWriter)
 	}{
 		"a connection that is refused": {dials: 2},
