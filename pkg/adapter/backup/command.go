@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -127,12 +128,21 @@ type stopped struct {
 	incomplete error // it is written, see [store.ErrIncomplete]
 }
 
+// stopTime is how long an adapter that was sealed, or told to stop, may take to release its directory.
+const stopTime = 10 * time.Second
+
 func openStopped(ctx context.Context, dir string, replay store.Replay, log *slog.Logger) *stopped {
 	in, out := io.Pipe()
 	s := &stopped{PipeReader: in, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		err := store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) })
+		var err error
+		for deadline := time.Now().Add(stopTime); ; time.Sleep(100 * time.Millisecond) {
+			err = store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) })
+			if !errors.Is(err, store.ErrInUse) || ctx.Err() != nil || time.Now().After(deadline) {
+				break
+			}
+		}
 		if errors.Is(err, store.ErrIncomplete) {
 			s.incomplete, err = err, nil
 		}
