@@ -73,12 +73,3 @@ func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
 		t.Errorf("no browser: %d %s", w.Code, w.Body)
 	}
 }
-
-// datacontenttype is stored without the blanks around it, because the sink does not receive them.
-func TestContentType_LosesItsBlanks(t *testing.T) {
-	t.Parallel()
-	r := newEdge(t).put(t, "k", `{"event":{"datacontenttype":" application/cloudevents+json ","data":{}}}`)
-	if got := r.Event.DataContentType; got != "application/cloudevents+json" {
-		t.Errorf("%q", got)
-	}
-}

@@ -129,6 +129,11 @@ func (c *core) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	return o
 }
 
+// always makes the sink answer the same each time.
+func (c *core) always(took time.Duration, o schedule.Outcome) {
+	c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) { return took, o }
+}
+
 // bubble runs a test on a core.
 func bubble(t *testing.T, maxInFlight int, test func(*core)) {
 	t.Helper()
@@ -145,19 +150,15 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	c.Helper()
 	fatal := func(err error) { c.Errorf("fatal: %v", err) }
 	var err error
-	if c.db, err = store.Open(store.Options{Dir: "data", FS: fs, Fatal: fatal}); err != nil {
-		c.Fatal(err)
-	}
+	c.db, err = store.Open(store.Options{Dir: "data", FS: fs, Fatal: fatal})
+	must(c, err)
 	c.meters = sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(c.meters)).Meter("")
-	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
-		Failing: func(*schedule.Spec, dispatch.Health) { c.failing.Add(1) }}); err != nil {
-		c.Fatal(err)
-	}
+	c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
+		Failing: func(*schedule.Spec, dispatch.Health) { c.failing.Add(1) }})
+	must(c, err)
 	c.q, err = queue.Open(queue.Config{Store: c.db, Now: c.now, Wake: c.d.Wake, Fatal: fatal, Random: func() float64 { return 0 }, PageRows: 8})
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 }
 
 func (c *core) close() {
@@ -165,9 +166,7 @@ func (c *core) close() {
 	cancel()
 	c.d.Stop(ctx)
 	c.q.Close()
-	if err := c.db.Close(); err != nil {
-		c.Error(err)
-	}
+	must(c, c.db.Close())
 }
 
 // source adds a source, or changes it.
@@ -181,9 +180,7 @@ func (c *core) source(uid string, change func(*schedule.Spec)) *queue.Source {
 		change(settings)
 	}
 	s, err := c.q.Set(settings)
-	if err != nil {
-		c.Fatal(err)
-	}
+	must(c, err)
 	return s
 }
 
@@ -239,4 +236,12 @@ func (c *core) starts() []string {
 		}
 	}
 	return lines
+}
+
+// must ends the test with an error of its own steps.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

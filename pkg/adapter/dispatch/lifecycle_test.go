@@ -88,9 +88,7 @@ func TestRemove_FreesTheSlots(t *testing.T) {
 		c.answer = hangs
 		s := c.source("s", nil)
 		c.flood(s, 20)
-		if err := c.q.Remove("s"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.q.Remove("s"))
 		c.d.Remove(s)
 		c.d.Wake(s) // a late one
 		c.pass(time.Hour)
@@ -143,9 +141,7 @@ func TestDeadLetter_WithoutItsSinkIsDropped(t *testing.T) {
 // Nothing is delivered after its expiry, not even a retry.
 func TestExpiry_NoDeliveryAfterIt(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Second, schedule.Outcome{Kind: schedule.Failed}
-		}
+		c.always(time.Second, schedule.Outcome{Kind: schedule.Failed})
 		s := c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 1 })
 		r := in(0)
 		r.ExpiresAt = c.now().Add(10 * time.Second)

@@ -19,9 +19,8 @@ func (c *core) flood(s *queue.Source, n int) {
 		for i := range items {
 			items[i] = queue.Item{Key: fmt.Sprintf("k%06d", from+i), Request: in(0)}
 		}
-		if _, err := s.ScheduleAll(items, nil); err != nil {
-			c.Fatal(err)
-		}
+		_, err := s.ScheduleAll(items, nil)
+		must(c, err)
 	}
 	synctest.Wait()
 }
@@ -62,9 +61,7 @@ func TestHangingSink_DelaysNoOtherSource(t *testing.T) {
 // Slots that are given back go to the waiting lanes in turn.
 func TestSlots_GoToWaitingLanesInTurn(t *testing.T) {
 	bubble(t, 4, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
-		}
+		c.always(time.Second, schedule.Outcome{Kind: schedule.Succeeded})
 		for i := range 6 {
 			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
 		}
@@ -90,9 +87,7 @@ func TestSlots_GoToWaitingLanesInTurn(t *testing.T) {
 // maxInFlight is reached and never exceeded.
 func TestMaxInFlight_ReachedNeverExceeded(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
-		}
+		c.always(time.Second, schedule.Outcome{Kind: schedule.Succeeded})
 		s := c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 3 })
 		c.flood(s, 10)
 		if counts, _ := s.Counts(); counts.InFlight != 3 || counts.Pending != 7 || counts.Due != 7 {
@@ -130,9 +125,7 @@ func TestMaxPerSecond_StaleRowIsFree(t *testing.T) {
 		s := c.source("s", func(s *schedule.Spec) { s.MaxPerSecond = 1 })
 		for _, d := range []time.Duration{time.Second, 1500 * time.Millisecond} {
 			c.put(s, "k", in(d))
-			if err := s.Cancel("k", schedule.Conditions{}); err != nil {
-				t.Error(err)
-			}
+			must(t, s.Cancel("k", schedule.Conditions{}))
 		}
 		c.put(s, "k", in(1600*time.Millisecond))
 		c.pass(time.Hour)
@@ -145,9 +138,7 @@ func TestMaxPerSecond_StaleRowIsFree(t *testing.T) {
 // A limit that is raised is in force at once.
 func TestLimit_RaisedIsInForceAtOnce(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
-		}
+		c.always(time.Hour, schedule.Outcome{Kind: schedule.Succeeded})
 		c.flood(c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 1 }), 10)
 		c.source("s", func(s *schedule.Spec) { s.MaxInFlight = 4 })
 		if n := c.atATime()["s"]; n != 4 {

@@ -29,7 +29,7 @@ func TestLoop_IsBounded(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, 0, func(c *core) {
-				c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) { return 0, tc.answer }
+				c.always(0, tc.answer)
 				c.put(c.source("s", tc.change), "k", in(0))
 				c.pass(10 * time.Second)
 				if n := len(c.deliveries()); n < 2 || n > tc.most {
@@ -47,9 +47,7 @@ func TestEventStorm_KeepsTheBackoff(t *testing.T) {
 		for _, took := range []time.Duration{0, 50 * time.Millisecond} {
 			t.Run(fmt.Sprint(policy, " ", took), func(t *testing.T) {
 				bubble(t, 0, func(c *core) {
-					c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-						return took, schedule.Outcome{Kind: schedule.Failed}
-					}
+					c.always(took, schedule.Outcome{Kind: schedule.Failed})
 					retry := 3
 					s := c.source("s", func(s *schedule.Spec) { s.Delivery.Retry = &retry })
 					for i := range 2000 { // an event each 10 ms, for 20 s

@@ -54,9 +54,7 @@ func TestNamespace_HangingSourcesLeaveSlots(t *testing.T) {
 // maxInFlight of a namespace bounds the sum of its sources, and a change of it applies at once.
 func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
-		}
+		c.always(time.Second, schedule.Outcome{Kind: schedule.Succeeded})
 		set := func(most int) {
 			for i := range 4 {
 				c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Spec) { s.Ceilings.MaxInFlight = most }))
@@ -325,9 +323,7 @@ func TestDelivery_CalledOffWhileItDials(t *testing.T) {
 		c.put(s, "gone", in(0))
 		c.put(s, "newer", in(0))
 		c.pass(time.Second)
-		if err := s.Cancel("gone", schedule.Conditions{}); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Cancel("gone", schedule.Conditions{}))
 		c.put(s, "newer", in(0))
 		c.pass(0)
 		if counts, err := s.Counts(); err != nil || counts.InFlight != 1 {

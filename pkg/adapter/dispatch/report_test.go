@@ -18,9 +18,7 @@ import (
 func (c *core) metric(name, label string) (values []string) {
 	c.Helper()
 	var all metricdata.ResourceMetrics
-	if err := c.meters.Collect(c.Context(), &all); err != nil {
-		c.Fatal(err)
-	}
+	must(c, c.meters.Collect(c.Context(), &all))
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			if m.Name != name {
@@ -53,9 +51,7 @@ func (c *core) metric(name, label string) (values []string) {
 // alone: five a second, then one at a time, then the namespace's.
 func TestThrottled_SecondsByLimit(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
-		}
+		c.always(time.Second, schedule.Outcome{Kind: schedule.Succeeded})
 		idle := c.source("idle", nil)
 		c.flood(c.source("rate", func(s *schedule.Spec) { s.MaxPerSecond = 5 }), 15)
 		c.pass(time.Minute)
@@ -125,9 +121,7 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 // kind, and the next one says how many were left out.
 func TestFailures_LinesOfASourceAreBounded(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return 0, schedule.Outcome{Kind: schedule.Rejected}
-		}
+		c.always(0, schedule.Outcome{Kind: schedule.Rejected})
 		many, other := c.source("many", nil), c.source("other", nil)
 		for i := range 27 {
 			c.put(many, fmt.Sprint(i), in(0))

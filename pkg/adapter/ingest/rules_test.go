@@ -75,15 +75,3 @@ func FuzzReadEvents(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkRead(b *testing.B) {
-	r := rules(b, "event.kind + '/' + event.namespace + '/' + event.name", "event.data.metadata.generation != event.data.status.observedGeneration")
-	h := event("Content-Type", "application/json", "Ce-Kind", "GitRepo", "Ce-Namespace", "team-a", "Ce-Name", "site")
-	body := []byte(`{"metadata":{"generation":2,"name":"site","namespace":"team-a"},"spec":{"url":"https://example.com"},"status":{"observedGeneration":1}}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Read(context.Background(), h, body, now, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

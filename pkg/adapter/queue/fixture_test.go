@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -292,6 +293,16 @@ func try[T any](h *hooked, call, key string, do func() (T, error)) (result T, er
 		result, err = do()
 	}
 	return result, err
+}
+
+// yields is a store that lets other calls go first while one asks for space.
+func yields(s store.Store) store.Store {
+	return &hooked{Store: s, before: func(call, _ string) error {
+		for i := 0; i < 100 && call == "Space"; i++ {
+			runtime.Gosched()
+		}
+		return nil
+	}}
 }
 
 func (h *hooked) NextRevision() (uint64, error) {

@@ -338,6 +338,13 @@ func TestList_SelectsByState(t *testing.T) {
 				t.Errorf("%s by due: %s, want %s", tc.state, got, tc.byDue)
 			}
 		}
+		for _, byDue := range []bool{false, true} { // a token holds in the order that it came from
+			_, token, err := s.List(ListOptions{Limit: 1, ByDue: byDue})
+			must(t, err)
+			if _, _, err := s.List(ListOptions{Limit: 1, ByDue: !byDue, Continue: token}); !is(err, schedule.CodeInvalid) {
+				t.Errorf("a token of the other order: %v", err)
+			}
+		}
 		if got := list(InFlight, true, "f1"); got != "f1" {
 			t.Errorf("in flight with a prefix: %s", got)
 		}

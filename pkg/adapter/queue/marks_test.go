@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -168,14 +167,6 @@ func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	const fits = 62
 	one := (&store.Mark{Object: "0/00", UID: "u", Keys: []string{strings.Repeat("k", 500)}}).Size()
 	c := schedule.Ceilings{MaxBytes: fits * one * 32 / 31}
-	yields := func(s store.Store) store.Store { // it lets other calls go first while one asks for space
-		return &hooked{Store: s, before: func(call, _ string) error {
-			for i := 0; i < 100 && call == "Space"; i++ {
-				runtime.Gosched()
-			}
-			return nil
-		}}
-	}
 	h := newFixtureOn(t, yields, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
 	var watches [8]*marking
 	for i := range watches {

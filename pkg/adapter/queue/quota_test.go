@@ -74,7 +74,7 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 	const fits = 50
 	one := bytesOf("000/000", sized(200))
 	c := schedule.Ceilings{MaxBytes: fits * one}
-	h := newFixture(t, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
+	h := newFixtureOn(t, yields, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
 	if accepted := atOnce(8, 40, func(caller, i int) bool {
 		r := sized(200)
 		_, err := h.sources[caller%2].Schedule(fmt.Sprintf("%03d/%03d", caller, i), &r, nil)

@@ -9,10 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cloudevents/sdk-go/v2/binding"
-	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
-
-	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -20,37 +16,6 @@ func benchAttempt(url string) schedule.Attempt {
 	return attempt(url, withEvent(&schedule.Event{
 		Type: "dev.example.reconcile", DataContentType: "application/json", Data: []byte(`{"pad":"` + strings.Repeat("x", 246) + `"}`),
 	}))
-}
-
-// BenchmarkRequest is the cost of making the request, without the network.
-func BenchmarkRequest(b *testing.B) {
-	a := benchAttempt("http://127.0.0.1:1/")
-	ctx := context.Background()
-	s, _ := newSender(b)
-	r, err := s.route(a.Target)
-	must(b, err)
-	b.Run("binary", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			must(b, errorOf(s.request(ctx, &a, r)))
-		}
-	})
-	b.Run("structured", func(b *testing.B) {
-		b.ReportAllocs()
-		structured := attempt("", structuredMode, withEvent(a.Entry.Event))
-		for b.Loop() {
-			must(b, errorOf(s.request(ctx, &structured, r)))
-		}
-	})
-	b.Run("binary by the SDK", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			e := cloudevent.ToSDK(&a)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.Target.URL, nil)
-			must(b, err)
-			must(b, cehttp.WriteRequest(ctx, binding.ToMessage(&e), req))
-		}
-	})
 }
 
 // BenchmarkDeliver posts to a server in the same process, 100 at a time: the

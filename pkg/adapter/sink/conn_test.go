@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -184,26 +183,5 @@ func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 		if got, err := of(&http.Request{URL: u}); asked != compared || (got == nil) != (compared == "") || err != nil || u.String() != sink {
 			t.Errorf("%s: %v %v, compared as %s", sink, got, err, asked)
 		}
-	}
-}
-
-// A token is asked for while the delivery is under way. The connection to its
-// issuer is not a connection of the delivery.
-func TestToken_IsAskedForBesideTheDelivery(t *testing.T) {
-	t.Parallel()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	defer srv.Close()
-	traced := false
-	s := New(Config{Token: func(ctx context.Context, _ *schedule.Spec, _ schedule.Target) (string, error) {
-		traced = httptrace.ContextClientTrace(ctx) != nil
-		return "token", nil
-	}})
-	a := attempt(srv.URL)
-	a.Target.Audience, a.Source.ServiceAccount = "sink", "account"
-	if o := s.Send(t.Context(), a); o.Kind != schedule.Succeeded {
-		t.Fatalf("%+v %s", o, o.Failure.Data)
-	}
-	if traced {
-		t.Error("the request for the token would be taken for the delivery")
 	}
 }

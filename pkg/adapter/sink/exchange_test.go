@@ -111,28 +111,6 @@ func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	}
 }
 
-// A large request is written while its answer is awaited. Its connection is used again.
-func TestConnections_ReusedAfterLargeRequests(t *testing.T) {
-	t.Parallel()
-	address, opened := listen(t, func(c net.Conn) {
-		for in := bufio.NewReader(c); ; {
-			if r, ok := receive(in); !ok || r.ContentLength < schedule.MaxDataBytes {
-				return
-			}
-			io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-		}
-	})
-	s, _ := newSender(t)
-	for range 20 {
-		if o := send(t, s, attempt("http://"+address, large)); o.Kind != schedule.Succeeded {
-			t.Fatalf("%+v %s", o, o.Failure.Data)
-		}
-	}
-	if n := len(opened); n != 1 {
-		t.Errorf("%d connections", n)
-	}
-}
-
 // A connection that the sink closed while it was idle, or on which it sent something, gets no
 // request: the sink might read it and close the connection, which would be a failed attempt.
 func TestIdleConnection_NotSilentGetsNoRequest(t *testing.T) {
@@ -216,13 +194,13 @@ func TestIdleConnections_AreSwept(t *testing.T) {
 	close(end)
 }
 
-// What follows an answer is not the answer to the next request.
+// What follows an answer is not the answer to the next request, and neither is the rest of a long one that is not waited for.
 func TestConnection_WithMoreThanAnAnswerIsClosed(t *testing.T) {
 	t.Parallel()
 	for _, head := range []string{
 		"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 500 Forged\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 500 Forged\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
-		"HTTP/1.1 200 OK\r\n\r\nto the end",
+		"HTTP/1.1 200 OK\r\n\r\nto the end", fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 2*maxDrain, strings.Repeat("x", maxDrain+1)),
 	} {
 		address, opened := listen(t, func(c net.Conn) {
 			receive(bufio.NewReader(c))
@@ -234,21 +212,6 @@ func TestConnection_WithMoreThanAnAnswerIsClosed(t *testing.T) {
 				t.Errorf("%q: %+v, %d connections", head, o, len(opened))
 			}
 		}
-	}
-}
-
-// The rest of a long answer, which is not waited for, is not the answer to the next request.
-func TestConnection_WithLessThanAnAnswerIsClosed(t *testing.T) {
-	t.Parallel()
-	address, _ := listen(t, func(c net.Conn) {
-		in := bufio.NewReader(c)
-		receive(in)
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 2*maxDrain, strings.Repeat("x", maxDrain+1))
-		receive(in)
-	})
-	s, _ := newSender(t)
-	if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || s.pool.idle.Len() != 0 {
-		t.Errorf("%+v, %d connections are idle", o, s.pool.idle.Len())
 	}
 }
 

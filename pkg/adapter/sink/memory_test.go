@@ -82,7 +82,7 @@ func TestHeaders_OfManyLinesTakeNoMoreMemory(t *testing.T) {
 	}
 }
 
-// Headers have at most 128 lines, with 1xx ones.
+// Headers have at most 128 lines and 16 KiB, with 1xx ones.
 func TestHeaders_LinesAreBounded(t *testing.T) {
 	t.Parallel()
 	hint := func(n int) string { return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", n) }
@@ -92,6 +92,7 @@ func TestHeaders_LinesAreBounded(t *testing.T) {
 		"with informational ones":  hint(maxResponseLines/2-1) + "HTTP/1.1 200 OK\r\n\r\n",
 		"the body has more":        "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + body,
 		"the body has more, by LF": "HTTP/1.1 200 OK\nContent-Length: 1000\n\n" + body,
+		"long lines":               "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Junk: "+strings.Repeat("j", 4000)+"\r\n", 5) + "\r\n",
 		"one more":                 "HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", maxResponseLines-1) + "\r\n",
 		"one more by LF":           "HTTP/1.1 200 OK\n" + strings.Repeat("a: b\n", maxResponseLines-1) + "\n",
 		"one more, informational":  hint(maxResponseLines/2) + "HTTP/1.1 200 OK\r\n\r\n",
@@ -102,7 +103,14 @@ func TestHeaders_LinesAreBounded(t *testing.T) {
 		})
 		s, _ := newSender(t)
 		o := send(t, s, attempt("http://"+address))
-		if more := strings.HasPrefix(name, "one more"); more != (o.Kind == schedule.Failed) || more && !strings.Contains(string(o.Failure.Data), "more than 128 lines") {
+		bound := ""
+		switch {
+		case strings.HasPrefix(name, "one more"):
+			bound = "more than 128 lines"
+		case name == "long lines":
+			bound = "more than 16384 bytes"
+		}
+		if (bound != "") != (o.Kind == schedule.Failed) || !strings.Contains(string(o.Failure.Data), bound) {
 			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
 		}
 	}

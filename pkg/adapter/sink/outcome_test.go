@@ -19,7 +19,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Every status has one meaning.
+// Every status has one meaning, and no redirect is followed.
 func TestStatus_HasOneMeaning(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -62,30 +62,6 @@ func TestStatus_HasOneMeaning(t *testing.T) {
 	}
 }
 
-// A redirect is not followed.
-func TestRedirect_IsNotFollowed(t *testing.T) {
-	t.Parallel()
-	var followed atomic.Int32
-	for _, code := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
-		url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/" {
-				followed.Add(1)
-				return
-			}
-			w.Header().Set("Location", "/elsewhere")
-			w.WriteHeader(code)
-		})
-		s, _ := newSender(t)
-		o := send(t, s, attempt(url+"/"))
-		if o.Kind != schedule.Rejected || o.Failure.Code != code || o.Failure.Dest != url+"/" {
-			t.Errorf("%d: %+v", code, o)
-		}
-	}
-	if followed.Load() != 0 {
-		t.Errorf("%d redirects were followed", followed.Load())
-	}
-}
-
 // A failure carries the start of the body.
 func TestFailure_CarriesTheStartOfTheBody(t *testing.T) {
 	t.Parallel()
@@ -104,116 +80,141 @@ func TestFailure_CarriesTheStartOfTheBody(t *testing.T) {
 	}
 }
 
-// Retry-After applies to 429 and 503 only.
-func TestRetryAfter_On429And503Only(t *testing.T) {
+// The waits of an answer are read as documented, Retry-After on 429 and 503 only. A value that cannot be read must not end
+// the key: a 2xx with it fails, and its detail quotes the value; of an answer that fails anyway the owner is told. An answer
+// that can carry no wait, or says it twice, made a done run a failed one, again and again.
+func TestAnswer_Waits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		code  int
-		value string
-		want  time.Duration
-	}{
-		{429, "120", 2 * time.Minute},
-		{503, "120", 2 * time.Minute},
-		{500, "120", 0},
-		{404, "120", 0},
-		{429, "1.5", 1500 * time.Millisecond},
-		{429, "0", 0},
-		{429, "-5", 0},
-		{429, "soon", 0},
-		{429, "1h", time.Hour},
-		{503, now.Add(90 * time.Second).Format(http.TimeFormat), 90 * time.Second},
-		{503, now.Add(-90 * time.Second).Format(http.TimeFormat), 0},
-		{503, "99999999999999999999", schedule.MaxDuration},
-	} {
-		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", tt.value)
-			w.WriteHeader(tt.code)
-		})
-		s, _ := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
-		if o := send(t, s, attempt(url)); o.Kind != schedule.Failed || o.RetryAfter != tt.want {
-			t.Errorf("%d, Retry-After %q: %+v, want %s", tt.code, tt.value, o, tt.want)
-		}
+	type wait struct {
+		again, retryAfter time.Duration // -1: none
+		never             bool
+		unreadable        string // the header's name and value, as they are quoted
 	}
-}
+	in := func(d time.Duration) wait { return wait{again: d, retryAfter: 0} }
+	retry := func(d time.Duration) wait { return wait{again: -1, retryAfter: d} }
+	bad := func(quoted string) wait { return wait{again: -1, unreadable: quoted} }
+	none, never := wait{again: -1}, wait{again: -1, never: true}
+	const again, retryAfter = "Reschedule-After", "Retry-After"
+	all2xx, all := []int{200, 202, 204}, func(codes ...int) []int { return codes }
+	for _, tt := range []struct {
+		codes  []int
+		name   string
+		values []string
+		want   wait
+	}{
+		{all2xx, again, []string{"5m"}, in(5 * time.Minute)},
+		{all2xx, again, []string{"PT5M"}, in(5 * time.Minute)},
+		{all2xx, again, []string{"P1DT1H"}, in(25 * time.Hour)},
+		{all2xx, again, []string{"90"}, in(90 * time.Second)},
+		{all2xx, again, []string{"0.25"}, in(250 * time.Millisecond)},
+		{all2xx, again, []string{"0.0000000001"}, in(1)},
+		{all2xx, again, []string{"0"}, in(0)},
+		{all2xx, again, []string{"0s"}, in(0)},
+		{all2xx, again, []string{"-1"}, in(0)},
+		{all2xx, again, []string{"-5m"}, in(0)},
+		{all2xx, again, []string{"1e3"}, in(1000 * time.Second)},
+		{all2xx, again, []string{"999999h"}, in(schedule.MaxDuration)},
+		{all2xx, again, []string{"3155760000"}, in(schedule.MaxDuration)},
+		{all2xx, again, []string{"3155760001"}, in(schedule.MaxDuration)},
+		{all2xx, again, []string{"never"}, never},
+		{all2xx, again, []string{" NEVER"}, never},
+		{all2xx, again, []string{"NaN"}, bad(`"NaN"`)},
+		{all2xx, again, []string{"0x10"}, bad(`"0x10"`)},
+		{all2xx, again, []string{"soon"}, bad(`"soon"`)},
+		{all2xx, again, []string{""}, bad(`""`)},
+		{all2xx, again, []string{"7x"}, bad(`"7x"`)},
+		{all2xx, again, []string{"2026-11-21T09:00:00Z"}, bad(`"2026-11-21T09:00:00Z"`)},
+		{all2xx, again, []string{"Sat, 21 Nov 2026 09:00:00 GMT"}, bad(`"Sat, 21 Nov 2026 09:00:00 GMT"`)},
+		{all2xx, again, []string{"5m", "5m"}, in(5 * time.Minute)},
+		{all2xx, again, []string{"5m, 5m"}, in(5 * time.Minute)}, // a proxy joined them
+		{all2xx, again, []string{"never", "never"}, never},
+		{all2xx, again, []string{"5m", "6m"}, bad(`"5m, 6m"`)},
+		{all2xx, "Ce-Rescheduleafter", []string{"5m", "5m"}, in(5 * time.Minute)},
 
-// Reschedule-After on a failing answer sets the next time. "never" and values that cannot be read are ignored.
-func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		code  int
-		value string
-		want  *schedule.RescheduleAfter
-	}{
-		{500, "5m", &schedule.RescheduleAfter{After: 5 * time.Minute}},
-		{404, "90", &schedule.RescheduleAfter{After: 90 * time.Second}},
-		{503, "0", &schedule.RescheduleAfter{}},
-		{400, "PT1H", &schedule.RescheduleAfter{After: time.Hour}},
-		{301, "1s", &schedule.RescheduleAfter{After: time.Second}},
-		{500, "never", nil},
-		{422, "never", nil},
-		{500, "-5m", &schedule.RescheduleAfter{}},
-		{500, "", nil},
-		{409, "soon", nil},
-	} {
-		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Reschedule-After", tt.value)
-			w.WriteHeader(tt.code)
-		})
-		s, _ := newSender(t)
-		if o := send(t, s, attempt(url)); o.Kind != kind(tt.code) || o.Never || o.Failure.Code != tt.code || !cmp.Equal(o.Again, tt.want) {
-			t.Errorf("%d, Reschedule-After %q: %+v, want %+v", tt.code, tt.value, o, tt.want)
-		}
-	}
-}
+		{all(500), again, []string{"5m"}, in(5 * time.Minute)},
+		{all(404), again, []string{"90"}, in(90 * time.Second)},
+		{all(503), again, []string{"0"}, in(0)},
+		{all(400), again, []string{"PT1H"}, in(time.Hour)},
+		{all(301), again, []string{"1s"}, in(time.Second)},
+		{all(500, 422), again, []string{"never"}, none},
+		{all(500), again, []string{"-5m"}, in(0)},
+		{all(500), again, []string{""}, bad(`""`)},
+		{all(409, 503), again, []string{"7x"}, bad(`"7x"`)},
+		{all(422), again, []string{"tomorrow"}, bad(`"tomorrow"`)},
 
-// The Reschedule-After header is read as documented. A value that cannot be read must not end the key: the attempt fails,
-// and its detail quotes the value.
-func TestRescheduleAfter_OnSuccess(t *testing.T) {
-	t.Parallel()
-	ok := func(d time.Duration) schedule.Outcome {
-		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: d}}
-	}
-	bad := schedule.Outcome{Kind: schedule.Failed}
-	for _, tt := range []struct {
-		value string
-		want  schedule.Outcome
-	}{
-		{"5m", ok(5 * time.Minute)},
-		{"PT5M", ok(5 * time.Minute)},
-		{"P1DT1H", ok(25 * time.Hour)},
-		{"90", ok(90 * time.Second)},
-		{"0.25", ok(250 * time.Millisecond)},
-		{"0.0000000001", ok(1)},
-		{"0", ok(0)},
-		{"0s", ok(0)},
-		{"never", schedule.Outcome{Kind: schedule.Succeeded, Never: true}},
-		{"-1", ok(0)},
-		{"-5m", ok(0)},
-		{"1e3", ok(1000 * time.Second)},
-		{"999999h", ok(schedule.MaxDuration)},
-		{"3155760000", ok(schedule.MaxDuration)},
-		{"3155760001", ok(schedule.MaxDuration)},
-		{"NaN", bad},
-		{"0x10", bad},
-		{"soon", bad},
-		{"", bad},
-		{"7x", bad},
-		{"2026-11-21T09:00:00Z", bad},
-		{"Sat, 21 Nov 2026 09:00:00 GMT", bad},
+		{all(429, 503), retryAfter, []string{"120"}, retry(2 * time.Minute)},
+		{all(500, 404), retryAfter, []string{"120"}, none},
+		{all(429), retryAfter, []string{"1.5"}, retry(1500 * time.Millisecond)},
+		{all(429), retryAfter, []string{"0"}, none},
+		{all(429), retryAfter, []string{"-5"}, none},
+		{all(429), retryAfter, []string{"soon"}, bad(`"soon"`)},
+		{all(500), retryAfter, []string{"soon"}, none},
+		{all(429), retryAfter, []string{"1h"}, retry(time.Hour)},
+		{all(429, 503), retryAfter, []string{now.Add(90 * time.Second).Format(http.TimeFormat)}, retry(90 * time.Second)},
+		{all(503), retryAfter, []string{now.Add(-90 * time.Second).Format(http.TimeFormat)}, none},
+		{all(503), retryAfter, []string{"99999999999999999999"}, retry(schedule.MaxDuration)},
+
+		{all(200, 204), "Content-Type", []string{"application/cloudevents+json"}, none}, // and a coding: see below
 	} {
-		for _, code := range []int{200, 202, 204} {
+		for _, code := range tt.codes {
 			url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Reschedule-After", tt.value)
+				w.Header()[tt.name] = tt.values
+				if tt.name == "Content-Type" {
+					w.Header().Set("Content-Encoding", "gzip")
+				}
 				w.WriteHeader(code)
 			})
-			s, _ := newSender(t)
-			if tt.want.Kind == schedule.Failed {
-				_, err := schedule.ParseWait("Reschedule-After", tt.value)
-				tt.want.Failure = schedule.Failure{Dest: url, Code: code, Data: []byte(err.Error())}
+			s, l := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
+			got, success := send(t, s, attempt(url)), kind(code) == schedule.Succeeded
+			want := schedule.Outcome{Kind: kind(code), RetryAfter: tt.want.retryAfter, Never: tt.want.never}
+			if tt.want.again >= 0 {
+				want.Again = &schedule.RescheduleAfter{After: tt.want.again}
 			}
-			if d := cmp.Diff(tt.want, send(t, s, attempt(url)), butStatus); d != "" {
-				t.Errorf("%q on %d: %s", tt.value, code, d)
+			if success && tt.want.unreadable != "" {
+				want.Kind = schedule.Failed
+			}
+			if want.Kind != schedule.Succeeded {
+				want.Failure = schedule.Failure{Dest: url, Code: code, Data: got.Failure.Data}
+			}
+			if d := cmp.Diff(want, got, butStatus); d != "" {
+				t.Errorf("%s %q on %d: %s", tt.name, tt.values, code, d)
+			}
+			said := strings.Join(l.told, ", ")
+			if success {
+				said = "GitRepo/team-a/site: " + string(got.Failure.Data)
+			}
+			if full := "GitRepo/team-a/site: " + tt.name + ": " + tt.want.unreadable + " is not a duration"; tt.want.unreadable != "" && !strings.HasPrefix(said, full) {
+				t.Errorf("%s %q on %d is told as %q", tt.name, tt.values, code, said)
+			}
+			if told := len(l.told) > 0; told != (!success && tt.want.unreadable != "") && tt.name != "Ce-Rescheduleafter" {
+				t.Errorf("%s %q on %d: told %q", tt.name, tt.values, code, l.told)
+			}
+		}
+	}
+}
+
+// A shutdown aborts, also an attempt whose wait is not read yet: it must not count as a failed one.
+func TestShutdown_Aborts(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(http.ResponseWriter){
+		"before an answer": func(http.ResponseWriter) {},
+		"in a reply": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/cloudevents+json")
+			io.WriteString(w, "{")
+			w.(http.Flusher).Flush()
+		},
+	} {
+		ctx, stop := context.WithCancelCause(context.Background())
+		url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+			begin(w)
+			stop(errors.New("stopping"))
+			<-r.Context().Done()
+		})
+		s, _ := newSender(t)
+		for _, when := range []string{name, "before it started"} {
+			if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
+				t.Errorf("%s: %s", when, d)
 			}
 		}
 	}
@@ -242,67 +243,20 @@ func TestConnection_NoneIsAFailure(t *testing.T) {
 // A timeout fails and closes the connection.
 func TestTimeout_FailsAndCloses(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(http.ResponseWriter){
-		"no answer": func(http.ResponseWriter) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			arrived, closed := make(chan struct{}, 8), make(chan struct{}, 8)
-			url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
-				arrived <- struct{}{}
-				start(w)
-				<-r.Context().Done()
-				closed <- struct{}{}
-			})
-			s, _ := newSender(t)
-			for timeout := 500 * time.Millisecond; len(arrived) == 0; timeout *= 2 { // on a busy machine
-				o := send(t, s, attempt(url, withTimeout(timeout)))
-				if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
-					t.Errorf("%+v %s", o, o.Failure.Data)
-				}
-			}
-			<-closed
-		})
-	}
-}
-
-// A shutdown aborts.
-func TestShutdown_Aborts(t *testing.T) {
-	t.Parallel()
-	arrived := make(chan struct{})
+	arrived, closed := make(chan struct{}, 8), make(chan struct{}, 8)
 	url, _ := sinkOf(t, func(_ http.ResponseWriter, r *http.Request) {
-		close(arrived)
+		arrived <- struct{}{}
 		<-r.Context().Done()
+		closed <- struct{}{}
 	})
 	s, _ := newSender(t)
-	ctx, stop := context.WithCancelCause(context.Background())
-	go func() {
-		<-arrived
-		stop(errors.New("stopping"))
-	}()
-	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
-		t.Error(d)
+	for timeout := 500 * time.Millisecond; len(arrived) == 0; timeout *= 2 { // on a busy machine
+		o := send(t, s, attempt(url, withTimeout(timeout)))
+		if o.Kind != schedule.Failed || !o.TimedOut || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
+			t.Errorf("%+v %s", o, o.Failure.Data)
+		}
 	}
-	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
-		t.Errorf("one that never started: %s", d)
-	}
-}
-
-// A shutdown aborts an attempt whose wait is not read yet: it must not count as a failed one.
-func TestShutdown_AbortsHalfAReply(t *testing.T) {
-	t.Parallel()
-	ctx, stop := context.WithCancelCause(context.Background())
-	url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/cloudevents+json")
-		io.WriteString(w, "{")
-		w.(http.Flusher).Flush()
-		stop(errors.New("stopping"))
-		<-r.Context().Done()
-	})
-	s, _ := newSender(t)
-	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
-		t.Error(d)
-	}
+	<-closed
 }
 
 // A deadline of the caller is a timeout.
@@ -337,43 +291,14 @@ func TestAnswer_EndlessIsBounded(t *testing.T) {
 	}
 }
 
-// Endless headers are a failure.
-func TestHeaders_EndlessAreAFailure(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	written := make(chan int, 1)
-	go func() {
-		n := 0
-		defer func() { written <- n }()
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 200 OK\r\n")
-		for n < 64<<20 {
-			k, err := io.WriteString(c, "X-Junk: "+strings.Repeat("j", 4000)+"\r\n")
-			if n += k; err != nil {
-				return
-			}
-		}
-	}()
-	s, _ := newSender(t)
-	if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Failed {
-		t.Errorf("%+v", o)
-	}
-	if n := <-written; n > 16<<20 { // most of it fills socket buffers
-		t.Errorf("%d bytes of headers were taken", n)
-	}
-}
-
-// Connections are used again.
+// Connections are used again, also after large requests, which are written while their answers are awaited.
 func TestConnections_AreReused(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, _ := io.Copy(io.Discard, r.Body); n != int64(len(r.URL.Path)%2*schedule.MaxDataBytes) {
+			t.Errorf("a request of %d bytes", n)
+		}
 		w.WriteHeader([]int{200, 202, 204, 400, 500}[len(r.URL.Path)%5])
 		if len(r.URL.Path)%5 != 2 {
 			io.WriteString(w, strings.Repeat("x", 10_000))
@@ -388,37 +313,9 @@ func TestConnections_AreReused(t *testing.T) {
 	defer srv.Close()
 	s, _ := newSender(t)
 	for i := range 20 {
-		send(t, s, attempt(srv.URL+"/"+strings.Repeat("p", i)))
+		send(t, s, attempt(srv.URL+"/"+strings.Repeat("p", i), []func(*schedule.Attempt){func(*schedule.Attempt) {}, large}[(i+1)%2]))
 	}
 	if opened.Load() != 1 {
 		t.Errorf("%d connections for 20 attempts", opened.Load())
-	}
-}
-
-// The owner of a source learns of a wait that cannot be read in an answer that fails anyway.
-func TestFailure_UnreadableWaitIsTold(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		status        int
-		header, value string
-		told          string
-	}{
-		"retried":             {503, "Reschedule-After", "7x", `GitRepo/team-a/site: Reschedule-After: "7x" is not a duration`},
-		"not retried":         {422, "Reschedule-After", "tomorrow", `GitRepo/team-a/site: Reschedule-After: "tomorrow" is not a duration`},
-		"Retry-After":         {429, "Retry-After", "soon", `GitRepo/team-a/site: Retry-After: "soon" is not a duration`},
-		"Retry-After as date": {429, "Retry-After", "Sat, 21 Nov 2026 09:00:00 GMT", ""},
-		"of another status":   {500, "Retry-After", "soon", ""},
-	} {
-		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set(tt.header, tt.value)
-			w.WriteHeader(tt.status)
-		})
-		s, l := newSender(t)
-		if o := send(t, s, attempt(url)); o.Again != nil || o.RetryAfter != 0 {
-			t.Errorf("%s: %+v", name, o)
-		}
-		if got := strings.Join(l.told, ", "); !strings.HasPrefix(got, tt.told) || tt.told == "" && got != "" {
-			t.Errorf("%s: told %q, want %q", name, got, tt.told)
-		}
 	}
 }

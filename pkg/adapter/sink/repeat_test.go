@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"testing"
 
@@ -16,40 +15,21 @@ import (
 // closes it when the next one comes, as one does whose idle timeout ends at that moment.
 func closing(t *testing.T, answersFirst bool) (url string, requests func() int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	got := make(chan struct{}, 100)
 	read := func(in *bufio.Reader) bool {
-		r, err := http.ReadRequest(in)
-		if err != nil {
-			return false
+		_, ok := receive(in)
+		if ok {
+			got <- struct{}{}
 		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		if r.Header.Values("Idempotency-Key") != nil {
-			t.Error("the sink sees a header that is for the transport")
-		}
-		got <- struct{}{}
-		return true
+		return ok
 	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				in := bufio.NewReader(conn)
-				if !read(in) || !answersFirst {
-					return
-				}
-				_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
-				read(in)
-			}()
+	address, _ := listen(t, func(c net.Conn) {
+		if in := bufio.NewReader(c); read(in) && answersFirst {
+			_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			read(in)
 		}
-	}()
-	t.Cleanup(func() { l.Close() })
-	return "http://" + l.Addr().String(), func() int { return len(got) }
+	})
+	return "http://" + address, func() int { return len(got) }
 }
 
 // A sink that closes a connection while a request is on its way made a failed attempt of it,

@@ -86,21 +86,3 @@ func TestSDK_FunctionFails(t *testing.T) {
 		}
 	}
 }
-
-// A reply by the SDK with rescheduleat.
-func TestSDK_ReplyWithAnInstant(t *testing.T) {
-	t.Parallel()
-	url := receiver(t, func(ctx context.Context, _ cloudevents.Event) (*cloudevents.Event, error) {
-		reply := cloudevents.NewEvent()
-		reply.SetID("reply")
-		reply.SetSource("/operator")
-		reply.SetType("t")
-		reply.SetExtension("rescheduleat", "2026-11-22T00:00:00Z")
-		return &reply, nil
-	})
-	s, _ := newSender(t, func(c *Config) { c.Now = func() time.Time { return dueAt } })
-	o := s.Send(context.Background(), attempt(url))
-	if o.Again == nil || !o.Again.At.Equal(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)) {
-		t.Errorf("%+v", o)
-	}
-}

@@ -171,21 +171,6 @@ func TestAdd_ReportsANewHead(t *testing.T) {
 	}
 }
 
-func BenchmarkAddPop(b *testing.B) {
-	p := New(4096)
-	p.BeginLoad()
-	p.EndLoad(nil, false)
-	r := rand.New(rand.NewPCG(1, 1))
-	for range 2000 {
-		p.Add(Row{At: r.Int64N(1 << 40), Key: "key"})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Add(Row{At: r.Int64N(1 << 40), Key: "key"})
-		p.Pop(1 << 62)
-	}
-}
-
 // A small page is loaded under a flood: what comes in meanwhile is put aside,
 // up to a bound beyond which the load is made again.
 func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
