@@ -15,11 +15,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
@@ -301,49 +298,8 @@ func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
 		}, "the StatefulSet is not made with the new size")
 	})
 
-	t.Run("rights", bundleRights)
 	s.delete()
 	scaled(t, 0)
-}
-
-// bundleRights are what the controller has more in this form, and what it lacks.
-func bundleRights(t *testing.T) {
-	managing := []string{"apps statefulsets:reschedule-adapter create patch", "apps deployments:reschedule-controller get"}
-	want := flat(controllerEverywhere, controllerInSystem, managing, addressables(t))
-	if diff := cmp.Diff(want, rules(t, controllerAccount, kube.SystemNamespace)); diff != "" {
-		t.Errorf("(-justified +granted):\n%s", diff)
-	}
-	client := clientOf(t, controllerAccount)
-	sets := client.AppsV1().StatefulSets(kube.SystemNamespace)
-	other := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
-	patch := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
-	for what, try := range map[string]func() error{
-		"apply another StatefulSet": func() error {
-			_, err := sets.Apply(t.Context(), appsv1ac.StatefulSet("other", kube.SystemNamespace), metav1.ApplyOptions{FieldManager: "x"})
-			return err
-		},
-		"create a StatefulSet": func() error {
-			_, err := sets.Create(t.Context(), other, metav1.CreateOptions{})
-			return err
-		},
-		"apply the StatefulSet elsewhere": func() error {
-			_, err := client.AppsV1().StatefulSets("default").Apply(t.Context(), appsv1ac.StatefulSet(adapterName, "default"), metav1.ApplyOptions{FieldManager: "x"})
-			return err
-		},
-		"delete the StatefulSet": func() error { return sets.Delete(t.Context(), adapterName, metav1.DeleteOptions{}) },
-		"change its Deployment": func() error {
-			_, err := client.AppsV1().Deployments(kube.SystemNamespace).Patch(t.Context(), "reschedule-controller", types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
-		},
-	} {
-		if err := try(); !apierrors.IsForbidden(err) {
-			t.Errorf("the controller may %s: %v", what, err)
-		}
-	}
-	// Its policy is not in the bundle, so neither is the right.
-	if got := rules(t, adapterAccount, kube.SystemNamespace); slices.Contains(got, "core serviceaccounts/token create") {
-		t.Error("the adapter may request tokens, and no admission policy bounds that")
-	}
 }
 
 // hasImage waits until the adapter has the image, and one replica.
@@ -358,8 +314,12 @@ func hasImage(t *testing.T, image string) {
 // shippedPods is the pod template of config with another image, as the API server stores it.
 func shippedPods(t *testing.T, image string) corev1.PodTemplateSpec {
 	t.Helper()
+	text, err := os.ReadFile("../../config/500-adapter.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var set appsv1.StatefulSet
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(shipped(t).Object, &set); err != nil {
+	if err := yaml.UnmarshalStrict(text, &set); err != nil {
 		t.Fatal(err)
 	}
 	set.Name = "shipped"

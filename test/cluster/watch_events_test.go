@@ -178,11 +178,6 @@ func (o objects) delete(u *unstructured.Unstructured) {
 	}
 }
 
-// owned is an ownerReference to an object that is not marked as controller.
-func owned(u *unstructured.Unstructured) string {
-	return fmt.Sprintf(`[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}]`, u.GetAPIVersion(), u.GetKind(), u.GetName(), u.GetUID())
-}
-
 // watching is the spec of a source that watches; what exists is scheduled at once.
 func watching(sink *harness.Sink, inbox, watch string) string {
 	return to(sink, inbox) + "watch: {serviceAccountName: watcher, resync: {over: 0s}, " + watch + "}"
@@ -238,7 +233,7 @@ func (s *source) idle() {
 	}, "%s/%s still has something to deliver", s.namespace, s.name)
 }
 
-// An object that is made, changed and deleted has the events of ApiServerSource.
+// An object that is made, changed and deleted has the events of ApiServerSource, and a call schedules it once more.
 func TestWatch_FromObjectToEvent(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
@@ -285,63 +280,17 @@ func TestWatch_FromObjectToEvent(t *testing.T) {
 	if r := s.call(s.token, "GET", "", ""); !strings.Contains(string(r.Body), `"watched":2`) {
 		t.Errorf("its counts are %s", r.Body)
 	}
+	if r := s.call(s.token, "POST", "/resync", `{"prefix":"`+key+`"}`); string(r.Body) != `{"scheduled":1}`+"\n" {
+		t.Errorf("a resync: %d %s", r.Status, r.Body)
+	}
+	if d := sink.Next(t, "in", key); d.Attr("type") != "dev.reschedule.due" || d.Attr("subject") != key {
+		t.Errorf("resynced: %v", d.Attributes)
+	}
 	o.delete(a)
 	event("delete", a)
 	again := o.apply(website, "a", "1")
 	event("add", again)
-	s.quiet(sink, "in", map[string]int{key: 4, "Website/" + o.namespace + "/later": 1})
-}
-
-// An object schedules its owner's key, and when its owner changes, both keys.
-func TestWatch_OwnersOldAndNew(t *testing.T) {
-	t.Parallel()
-	p, sink := running(t), newSink(t)
-	o := watched(t, "owners")
-	o.permit(o.namespace, "configmaps")
-	s := o.source(p, "x", watching(sink, "in", "resources: [{apiVersion: v1, kind: ConfigMap, owner: {apiVersion: watch.test/v1alpha7, kind: Website}}]"))
-	s.watches("True", "")
-	a, b := o.apply(website, "a", "1"), o.apply(website, "b", "1")
-	keyA, keyB := "Website/"+o.namespace+"/a", "Website/"+o.namespace+"/b"
-	caused := func(key string, uid string) {
-		t.Helper()
-		d := sink.Next(t, "in", key)
-		cause := "v1/ConfigMap/" + o.namespace + "/c"
-		if d.Attr("type") != "dev.reschedule.due" || d.Attr("reschedulecause") != cause || d.Attr("subject") != key {
-			t.Errorf("%s: %v", key, d.Attributes)
-		}
-	}
-	c := o.apply(configMap, "c", "", owned(a))
-	caused(keyA, string(a.GetUID()))
-	o.apply(configMap, "c", "", owned(b))
-	caused(keyA, "")
-	caused(keyB, string(b.GetUID()))
-	o.apply(configMap, "other", "", `[{"apiVersion":"batch/v1","kind":"Website","name":"a","uid":"1"}]`)
-	o.apply(configMap, "none", "", "[]")
-	o.delete(c)
-	caused(keyB, string(b.GetUID()))
-	s.quiet(sink, "in", map[string]int{keyA: 2, keyB: 2})
-}
-
-// An expression maps an object to a key, and a failing one is a Warning.
-func TestWatch_KeyOfAnExpression(t *testing.T) {
-	t.Parallel()
-	p, sink := running(t), newSink(t)
-	o := watched(t, "keys")
-	o.permit(o.namespace, "configmaps")
-	s := o.source(p, "x", watching(sink, "in", `resources: [{apiVersion: v1, kind: ConfigMap, selector: {matchExpressions: [{key: site, operator: Exists}]}, key: "'Website/' + object.metadata.namespace + '/' + object.metadata.labels['site'] + (object.metadata.name == 'bad' ? object.metadata.labels['absent'] : '')"}]`))
-	s.watches("True", "")
-	key := func(name string) string { return "Website/" + o.namespace + "/" + name }
-	o.apply(configMap, "c", "a", "[]")
-	sink.Next(t, "in", key("a"))
-	o.apply(configMap, "bad", "a", "[]")
-	s.warned("absent")
-	c := o.apply(configMap, "c", "b", "[]")
-	sink.Next(t, "in", key("a"))
-	sink.Next(t, "in", key("b"))
-	o.apply(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"unlabelled"}}`)
-	o.delete(c)
-	sink.Next(t, "in", key("b"))
-	s.quiet(sink, "in", map[string]int{key("a"): 2, key("b"): 2})
+	s.quiet(sink, "in", map[string]int{key: 5, "Website/" + o.namespace + "/later": 1})
 }
 
 // An object without a namespace has a key without one.
