@@ -52,14 +52,14 @@ func called(name string) option { return func(s *v1alpha1.RescheduleSource) { s.
 // allowing makes the controller of watch accounts of a row.
 func allowing(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
-	world := sorted(row.Objects)
+	cluster := sorted(row.Objects)
 	ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
 	row.Ctx = ctx
-	_, kube := fakekubeclient.With(ctx, world.of(rbacv1.AddToScheme)...)
+	_, kube := fakekubeclient.With(ctx, cluster.of(rbacv1.AddToScheme)...)
 	for _, reactor := range row.WithReactors {
 		kube.PrependReactor("*", "*", reactor)
 	}
-	w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
+	w := &WatchAccounts{kube: kube, roles: cluster.clusterRoles(), sources: cluster.sources(), token: func() string { return "" }}
 	if row.OtherTestData["follower"] == nil {
 		lead(t, w)
 	}
@@ -152,17 +152,17 @@ func TestWatchAccounts_WritesAreCoalesced(t *testing.T) {
 						all = append(all, source(called(fmt.Sprint(i)), watchingAs(fmt.Sprintf("%s-%d", c.account, i))))
 					}
 				}
-				world := sorted(append(all, watchRole()))
+				cluster := sorted(append(all, watchRole()))
 				ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
-				_, kube := fakekubeclient.With(ctx, world.of(rbacv1.AddToScheme)...)
-				w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
+				_, kube := fakekubeclient.With(ctx, cluster.of(rbacv1.AddToScheme)...)
+				w := &WatchAccounts{kube: kube, roles: cluster.clusterRoles(), sources: cluster.sources(), token: func() string { return "" }}
 				lead(t, w)
 				kube.PrependReactor("update", "clusterroles", func(a clientgotesting.Action) (bool, runtime.Object, error) {
 					role := a.(clientgotesting.UpdateAction).GetObject()
-					return true, role, world.index(&rbacv1.ClusterRole{}).Update(role) // as the informer does
+					return true, role, cluster.index(&rbacv1.ClusterRole{}).Update(role) // as the informer does
 				})
 				change := func(account string) {
-					if err := world.index(&v1alpha1.RescheduleSource{}).Add(source(called(account), watchingAs(account))); err != nil {
+					if err := cluster.index(&v1alpha1.RescheduleSource{}).Add(source(called(account), watchingAs(account))); err != nil {
 						t.Fatal(err)
 					}
 				}
