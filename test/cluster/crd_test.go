@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,35 +179,5 @@ func TestCRD_RefusesBadUpdates(t *testing.T) {
 	} {
 		_, err := sources.Patch(t.Context(), o.GetName(), "application/merge-patch+json", []byte(patch.json), metav1.PatchOptions{})
 		refused(t, err, patch.field, "")
-	}
-}
-
-// Unknown fields are refused or pruned, as the caller chooses.
-func TestCRD_UnknownFields(t *testing.T) {
-	t.Parallel()
-	sources := sourcesIn(t, "unknown")
-	const (
-		unknown = "mystery: 1\nsink: {uri: 'http://x', mystery: 1}\ndelivery: {mystery: 1}\ningest: {mystery: 1}\nlimits: {mystery: 1}"
-		known   = toURI + "limits: {}\n"
-	)
-	_, err := sources.Create(t.Context(), manifest(t, "strict", unknown), strict)
-	if !apierrors.IsBadRequest(err) {
-		t.Fatalf("unknown fields: %v", err)
-	}
-	for _, field := range []string{"spec.mystery", "spec.sink.mystery", "spec.delivery.mystery", "spec.ingest.mystery", "spec.limits.mystery"} {
-		if !strings.Contains(err.Error(), fmt.Sprintf("unknown field %q", field)) {
-			t.Errorf("%q does not name %s", err, field)
-		}
-	}
-	pruned, err := sources.Create(t.Context(), manifest(t, "pruned", unknown), metav1.CreateOptions{FieldValidation: metav1.FieldValidationIgnore})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := sources.Create(t.Context(), manifest(t, "plain", known), strict)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(plain.Object["spec"], pruned.Object["spec"]); diff != "" {
-		t.Errorf("unknown fields leave a trace (-without, +with):\n%s", diff)
 	}
 }

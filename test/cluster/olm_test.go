@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -198,19 +197,6 @@ func underOLM(t *testing.T) *programs {
 	return p
 }
 
-// restart ends the controller and starts it with one more variable, as OLM does for a new
-// version or a change of a Subscription.
-func (p *programs) restart(t *testing.T, variable string) {
-	t.Helper()
-	if err := p.controller.Terminate(t.Context()); err != nil {
-		t.Error(err)
-	}
-	p.env = append(slices.Clip(p.env), variable) // the last one counts
-	if err := p.startController(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // The bundle is all that is installed. The controller makes the adapter, keeps it as its
 // version wants it, and leaves the number of replicas to the scaler.
 func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
@@ -259,43 +245,6 @@ func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
 		if again := scaled(t, 1); again.UID == set.UID {
 			t.Error("the StatefulSet is the deleted one")
 		}
-	})
-
-	t.Run("a new version rolls the adapter", func(t *testing.T) {
-		p.restart(t, "RELATED_IMAGE_ADAPTER=registry.test/adapter"+digest("b"))
-		hasImage(t, "registry.test/adapter"+digest("b"))
-		s.ready()
-	})
-
-	t.Run("an immutable field is refused", func(t *testing.T) {
-		before := scaled(t, 1)
-		p.restart(t, "ADAPTER_VOLUME_SIZE=20Gi")
-		var warning corev1.Event
-		settle(t, func() bool {
-			events, err := server.Client.CoreV1().Events(kube.SystemNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=AdapterNotApplied"})
-			if err != nil || len(events.Items) == 0 {
-				return false
-			}
-			warning = events.Items[0]
-			return true
-		}, "there is no Event AdapterNotApplied")
-		if !strings.Contains(warning.Message, "set ADAPTER_VOLUME_SIZE") {
-			t.Errorf("the Event says %q", warning.Message)
-		}
-		if after := scaled(t, 1); after.Generation != before.Generation {
-			t.Errorf("the StatefulSet has the generation %d, want %d", after.Generation, before.Generation)
-		}
-		s.put("still", `{}`)
-		sink.Next(t, "in", "still")
-		// As the message says: it is made again, of the new size. There are no pods here
-		// that --cascade=orphan could leave.
-		if err := statefulSets().Delete(t.Context(), adapterName, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		settle(t, func() bool {
-			o, err := statefulSets().Get(t.Context(), adapterName, metav1.GetOptions{})
-			return err == nil && o.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi"
-		}, "the StatefulSet is not made with the new size")
 	})
 
 	s.delete()

@@ -236,6 +236,8 @@ var badSpecs = []spec{
 	{name: "a uri with a fragment that is none", yaml: "sink: {uri: 'http://x?a#%zz'}", words: "sink.uri must be an absolute"},
 	{name: "a path with a port", yaml: "sink: {uri: ':80', ref: {apiVersion: v1, kind: Service, name: x}}", words: "sink.uri must be a relative path"},
 	{name: "an IPv6 address that is none", yaml: "sink: {uri: 'http://[1:2]/'}", words: "sink.uri must be an absolute"},
+	{name: "a field that is not there", yaml: toURI + "dealy: 5m", field: "spec.dealy"},
+	{name: "a field of delivery that is not there", yaml: toURI + "delivery: {retries: 5}", field: "spec.delivery.retries"},
 	{name: "a spec that is none", yaml: "[]", field: "spec"},
 }
 

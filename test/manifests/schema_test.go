@@ -3,7 +3,6 @@ package manifests
 import (
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -186,21 +185,4 @@ func TestSchema_BoundsEveryValue(t *testing.T) {
 		}
 	}
 	look("spec", server(t).schema.Properties["spec"])
-}
-
-// The schema requires what Knative requires.
-func TestSchema_RequiresWhatKnativeRequires(t *testing.T) {
-	t.Parallel()
-	root := server(t).schema
-	spec, status := root.Properties["spec"], root.Properties["status"]
-	if !slices.Contains(spec.ValueValidation.Required, "sink") || !slices.Contains(root.ValueValidation.Required, "spec") {
-		t.Error("spec.sink is not required")
-	}
-	conditions := status.Properties["conditions"]
-	if got, want := conditions.Items.ValueValidation.Required, []string{"type", "status"}; !cmp.Equal(got, want) {
-		t.Errorf("of a condition %v is required, want %v", got, want)
-	}
-	if status.Properties["sinkUri"].Type != "string" {
-		t.Error("status.sinkUri is no string")
-	}
 }
