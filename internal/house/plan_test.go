@@ -227,7 +227,6 @@ var sleepers = map[string]string{
 	"test/blackbox/edge_test.go":                "a caller sends slowly",
 	"pkg/adapter/replica/etcdlog/close_test.go": "members of etcd end at intervals; who leads is asked for again and again",
 	"pkg/adapter/listener/connections_test.go":  "the server is asked again and again whether it has the connection",
-	"test/cluster/many_test.go":                 "the API server is asked again and again",
 	"test/replicated/faults_test.go":            "a disk is filled step by step, as the member sees it",
 	"sdk/controller/lost_test.go":               "a time of the operator's memory comes",
 	"test/page/main_test.go":                    "a source works for a while before its picture is taken",

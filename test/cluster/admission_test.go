@@ -1,12 +1,12 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -51,8 +51,12 @@ func TestAdapter_TokensItGets(t *testing.T) {
 		named = append(named, s)
 	}
 	rules, _ := resources.WatchRules(named, []string{"k3s", google}) // as the controller writes them
-	allow(t, kube.SystemNamespace, adapterAccount, rules)
-	allow(t, ns, "admin", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}})
+	text, err := json.Marshal(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allow(t, ns, "ClusterRole", strings.Trim(string(text), "[]"), "ServiceAccount, namespace: knative-eventing, name: "+adapterAccount)
+	allow(t, ns+"-admin", "ClusterRole", `{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`, "ServiceAccount, namespace: "+ns+", name: admin")
 	accounts(t, ns, "default", "watcher", "other", "admin", ours)
 	accounts(t, elsewhere, "watcher")
 	accounts(t, "kube-system", ns)
@@ -106,28 +110,11 @@ func TestAdapter_TokensItGets(t *testing.T) {
 	says("a namespace of Kubernetes", "must not watch", request("kube-system", ns))
 	says("the adapter's own namespace", "must not watch", request(kube.SystemNamespace, ns))
 	longer := int64(3601)
-	_, err := clientOf(t, adapterAccount).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "watcher",
+	_, err = clientOf(t, adapterAccount).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "watcher",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}}, metav1.CreateOptions{})
 	says("for longer", "within an hour", err)
 	_, err = server.Token(t.Context(), ns, "other", kube.Issuer)
 	says("another user", "", err)
-}
-
-// allow gives an account the rules in the whole cluster.
-func allow(t *testing.T, namespace, account string, rules []rbacv1.PolicyRule) {
-	t.Helper()
-	role, err := server.Client.RbacV1().ClusterRoles().Create(t.Context(),
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "allow-"}, Rules: rules}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wildcardRole makes a namespace with an account dev and one that is called as the controller's, which have every verb on
@@ -135,19 +122,8 @@ func allow(t *testing.T, namespace, account string, rules []rbacv1.PolicyRule) {
 func wildcardRole(t *testing.T) (as func(namespace, account string) dynamic.ResourceInterface, ns string) {
 	t.Helper()
 	ns = namespace(t, "wildcard")
-	if _, err := server.Client.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{resource.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Client.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "dev"}, {Kind: "ServiceAccount", Namespace: ns, Name: controllerAccount}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "all"},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	const all = `{apiGroups: [sources.reschedule.dev], resources: ["*"], verbs: ["*"]}`
+	allow(t, ns, "Role", all, "ServiceAccount, namespace: "+ns+", name: dev", "ServiceAccount, namespace: "+ns+", name: "+controllerAccount)
 	accounts(t, ns, "dev", controllerAccount)
 	user, groups := serviceAccount(ns, "dev")
 	settle(t, func() bool {

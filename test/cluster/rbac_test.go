@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	authzv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
@@ -55,17 +54,39 @@ func TestCLI_ViewerReadsOnly(t *testing.T) {
 	s.permitted(t, s.tokenOf(kube.SystemNamespace, "reschedule-viewer", s.audience(), "sources.reschedule.dev/reschedulesource/"+s.namespace+"/other"), only("get", "list"))
 }
 
+// applied applies manifests in a namespace.
+func applied(t *testing.T, namespace, format string, args ...any) {
+	t.Helper()
+	if err := server.ApplyIn(t.Context(), namespace, fmt.Appendf(nil, format, args...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allow makes a Role of one rule in a namespace, or a ClusterRole of its name, and binds it to subjects.
+func allow(t *testing.T, namespace, kind, rules string, subjects ...string) {
+	t.Helper()
+	applied(t, namespace, `apiVersion: rbac.authorization.k8s.io/v1
+kind: %[1]s
+metadata: {name: %[2]s}
+rules: [%[3]s]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: %[1]sBinding
+metadata: {name: %[2]s}
+subjects: [{kind: %[4]s}]
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %[1]s, name: %[2]s}
+`, kind, namespace, rules, strings.Join(subjects, "}, {kind: "))
+}
+
 // grant gives a ServiceAccount of a namespace a role in the source's.
 func (s *source) grant(namespace, account, kind, role string) {
 	s.t.Helper()
-	_, err := server.Client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "grant-"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	applied(s.t, s.namespace, `apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %s}
+subjects: [{kind: ServiceAccount, namespace: %s, name: %[1]s}]
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: %[3]s, name: %[4]s}
+`, account, namespace, kind, role)
 	user, groups := serviceAccount(namespace, account)
 	settle(s.t, func() bool {
 		return allowed(s.t, user, groups, s.namespace, "sources.reschedule.dev reschedulesources/schedules:x get")

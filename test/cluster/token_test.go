@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -90,15 +89,11 @@ func TestToken_RBACAdmitsAStranger(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
 	other := namespace(t, "stranger")
-	_, err := server.Client.RbacV1().Roles(s.namespace).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "one"},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{"sources.reschedule.dev"}, Resources: []string{"reschedulesources/schedules"}, ResourceNames: []string{"x"}, Verbs: []string{"get", "create"},
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	applied(t, s.namespace, `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: one}
+rules: [{apiGroups: [sources.reschedule.dev], resources: [reschedulesources/schedules], resourceNames: [x], verbs: [get, create]}]
+`)
 	for account, c := range map[string]struct {
 		kind, role string
 		want       func(string) int
@@ -120,14 +115,11 @@ func TestToken_RBACAdmitsAStranger(t *testing.T) {
 // here, leaves it.
 func (s *source) policy(name, from, spec, ready string) {
 	s.t.Helper()
-	err := server.Apply(s.t.Context(), fmt.Appendf(nil, `apiVersion: eventing.knative.dev/v1alpha1
+	applied(s.t, s.namespace, `apiVersion: eventing.knative.dev/v1alpha1
 kind: EventPolicy
-metadata: {name: %s, namespace: %s}
+metadata: {name: %s}
 spec: %s
-`, name, s.namespace, fmt.Sprintf(spec, from)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+`, name, fmt.Sprintf(spec, from))
 	policies, err := server.Resource(schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1alpha1", Kind: "EventPolicy"}, s.namespace)
 	if err != nil {
 		s.t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,39 +83,14 @@ func (o objects) account() {
 // permit gives an account watcher rights in the namespace of o.
 func (o objects) permit(namespace string, resources ...string) {
 	o.t.Helper()
-	err := server.ApplyIn(o.t.Context(), o.namespace, fmt.Appendf(nil, `apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: watcher}
-rules: [{apiGroups: ["*"], resources: [%s], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: watcher}
-subjects: [{kind: ServiceAccount, namespace: %s, name: watcher}]
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: watcher}
-`, strings.Join(resources, ", "), namespace))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	allow(o.t, o.namespace, "Role", `{apiGroups: ["*"], resources: [`+strings.Join(resources, ", ")+`], verbs: [get, list, watch]}`, "ServiceAccount, name: watcher, namespace: "+namespace)
 }
 
 // permitEverywhere gives the account rights in all namespaces.
 func (o objects) permitEverywhere(resources ...string) {
 	o.t.Helper()
 	roles, bindings := server.Client.RbacV1().ClusterRoles(), server.Client.RbacV1().ClusterRoleBindings()
-	if _, err := roles.Create(o.t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: o.namespace},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: resources, Verbs: []string{"get", "list", "watch"}}},
-	}, metav1.CreateOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
-	if _, err := bindings.Create(o.t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: o.namespace},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: o.namespace, Name: "watcher"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: o.namespace},
-	}, metav1.CreateOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
+	allow(o.t, o.namespace, "ClusterRole", `{apiGroups: ["*"], resources: [`+strings.Join(resources, ", ")+`], verbs: [get, list, watch]}`, "ServiceAccount, name: watcher, namespace: "+o.namespace)
 	o.t.Cleanup(func() {
 		_ = bindings.Delete(context.Background(), o.namespace, metav1.DeleteOptions{}) // no other test has it
 		_ = roles.Delete(context.Background(), o.namespace, metav1.DeleteOptions{})
