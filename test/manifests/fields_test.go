@@ -99,6 +99,7 @@ var urls = []string{
 	"http:", "http:/", "http://", "http://[", "http://]", "http://[::1", "http://[::1]]", "http://[::1]:", "http://[::1]:a", "http://[fe80::1%25eth0]/", "http://[1:2]", "http://[::1#]", "http://[v1.x]",
 	"http://x:y", "http://x:", "http://x:-1", "http://%41", "http://%zz", "http://a<b", "http://a\\b", "http://u:p@", "http://u#@[::1", "http://u%zz@x", "http://x#%zz", "http://x/#%", "http://x?#%zz",
 	"http://x\x00", "http://ü", "http://x/\x7f", "http://x y", "http://x/a b", "http://[::1]x", "http://[::ffff:1.2.3.4]/", "http://x:080", "HTTP://X", "ht tp://x", "-http://x", "http//x",
+	"http://:80", "http:///path", "mailto:x@y", "x.example", "http://x:80:80", "http://[::1]:80/", "path", "?a=b", "//x/path",
 }
 
 // strictURLs are URLs that the API server's reader refuses and Go's does not, which no user will miss.
@@ -120,6 +121,10 @@ func (f specField) values() []string {
 	switch name := f.path[strings.LastIndexByte(f.path, '.')+1:]; name {
 	case "uri":
 		texts = urls
+	case "extensions":
+		for _, name := range []string{"source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema", "data", "reschedulekey", "Id", "a-b", "ä", "a\\n", ""} {
+			values = append(values, `{"a":"x","`+name+`":"x"}`)
+		}
 	case "backoffDelay", "timeout", "retryAfterMax", "backoffMax", "delay", "maxInterval", "maxDelay", "maxAge", "warmUp", "over":
 		texts = centuries
 	}

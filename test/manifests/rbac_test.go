@@ -129,7 +129,7 @@ func TestRBAC_Optional(t *testing.T) {
 		},
 		"reschedule-cli": {"apps/statefulsets reschedule-adapter: get"},
 	}
-	for i := range 6 {
+	for i := range 3 {
 		pod := fmt.Sprint("reschedule-adapter-", i)
 		want["reschedule-cli"] = append(want["reschedule-cli"], "core/pods "+pod+": get", "core/pods/portforward "+pod+": create get")
 	}

@@ -95,29 +95,3 @@ func TestMemory_OfManySources(t *testing.T) {
 		t.Errorf("a source takes %d bytes, want less than %d, and the object a third of what is sent", object+source, limit)
 	}
 }
-
-// Metadata of a source, of which its author may write 1.4 MB, is not kept: 110,000 labels took 10 MB,
-// and a hundred such sources were the adapter's memory.
-func TestMemory_OfMetadata(t *testing.T) {
-	s := new(slimSources)
-	sources := make([]any, 20)
-	before := heap.Held()
-	for i := range sources {
-		o := seen(t, i)
-		o.Labels = map[string]string{}
-		for n := range 10_000 {
-			o.Labels[fmt.Sprint(n)] = ""
-			o.Finalizers = append(o.Finalizers, fmt.Sprint("a/", n))
-			o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{Kind: "A", Name: fmt.Sprint(n)})
-		}
-		kept, err := s.slim(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources[i] = kept
-	}
-	if held := (heap.Held() - before) / int64(len(sources)); held > 8<<10 {
-		t.Errorf("a source takes %d bytes", held)
-	}
-	runtime.KeepAlive(sources)
-}
