@@ -1,14 +1,19 @@
 package cluster
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"knative.dev/eventing/pkg/auth"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
@@ -28,59 +33,98 @@ func refusedBy(t *testing.T, policy string, try func() error) {
 	}, "%s does not refuse it", policy)
 }
 
-// Also with the adapter's own credentials.
-func TestAdapter_GetsTokensToWatchAndForSinks(t *testing.T) {
+// The adapter gets tokens of the accounts of sources for their sinks, tokens for the API server of accounts that a
+// source of their namespace names, and no others, also when it was taken over.
+func TestAdapter_TokensItGets(t *testing.T) {
 	t.Parallel()
-	const ours = "x-oidc-sources.reschedule.dev-reschedulesource"
-	p, ns, adapter := running(t), namespace(t, "tokens"), tokens(t)
-	accounts(t, ns, ours, "operator")
-	for _, account := range []string{"operator", ours} {
-		s := &source{programs: p, t: t, namespace: ns, name: "with-" + account, client: typedSourcesIn(t, ns)}
-		s.make(watchingWith(account))
+	const (
+		ours   = "x-oidc-sources.reschedule.dev-reschedulesource"
+		google = "https://container.googleapis.com/v1/projects/p/locations/l/clusters/c"
+
+		opens, unnamed, notOurs = "API server", "no RescheduleSource of the namespace names", "only for the ServiceAccounts of RescheduleSources"
+	)
+	ns, elsewhere, request := namespace(t, "tokens"), namespace(t, "elsewhere"), tokens(t)
+	var named []*v1alpha1.RescheduleSource
+	for _, of := range [][2]string{{ns, "watcher"}, {ns, ""}, {ns, "admin"}, {ns, ours}, {"kube-system", ns}, {kube.SystemNamespace, ns}} {
+		s := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: of[0]}}
+		s.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: of[1]}
+		named = append(named, s)
 	}
-	request := func(account string, audiences ...string) error { return adapter(ns, account, audiences...) }
-	granted(t, func() error { return request("operator") })
-	granted(t, func() error { return request("operator", kube.Issuer) })
-	refusedBy(t, tokenPolicy, func() error { return request(ours) }) // which is for the API server
-	refusedBy(t, tokenPolicy, func() error { return request(ours, kube.Issuer) })
-	refusedBy(t, tokenPolicy, func() error { return request(ours, "sink", kube.Issuer) })
-	refusedBy(t, tokenPolicy, func() error { return request("operator", "sink") })
-	refusedBy(t, tokenPolicy, func() error { return request("operator", "sink", kube.Issuer) })
-	if _, err := server.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: ns},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "operator"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-	}, metav1.CreateOptions{}); err != nil {
+	rules, _ := resources.WatchRules(named, []string{"k3s", google}) // as the controller writes them
+	text, err := json.Marshal(rules)
+	if err != nil {
 		t.Fatal(err)
 	}
-	refusedBy(t, tokenPolicy, func() error { return request("operator") })
-	if err := request(ours, "sink"); err != nil {
-		t.Errorf("the account of a source, for its sink: %v", err)
+	allow(t, ns, "ClusterRole", strings.Trim(string(text), "[]"), "ServiceAccount, namespace: knative-eventing, name: "+adapterAccount)
+	allow(t, ns+"-admin", "ClusterRole", `{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`, "ServiceAccount, namespace: "+ns+", name: admin")
+	accounts(t, ns, "default", "watcher", "other", "admin", ours)
+	accounts(t, elsewhere, "watcher")
+	accounts(t, "kube-system", ns)
+	accounts(t, kube.SystemNamespace, ns)
+	granted(t, func() error { return request(ns, "watcher") })
+	refusedBy(t, tokenPolicy, func() error { return request(ns, "other") })
+	refusedBy(t, tokenPolicy, func() error { return request(ns, "admin") })
+
+	says := func(what, want string, err error) {
+		t.Helper()
+		if (err == nil) != (want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
 	}
-	if _, err := server.Token(t.Context(), ns, "operator", kube.Issuer); err != nil {
-		t.Errorf("another user: %v", err)
+	for _, try := range []struct {
+		account   string
+		audiences []string
+		says      string // "" = granted
+	}{
+		{"watcher", []string{kube.Issuer}, ""},
+		{"watcher", []string{"k3s"}, ""},
+		{"watcher", []string{google}, ""},
+		{"watcher", []string{"sink"}, notOurs},
+		{"watcher", []string{kube.Issuer, "sink"}, "no other audience"},
+		{"default", nil, ""},
+		{"other", []string{kube.Issuer}, unnamed},
+		{"other", []string{google}, unnamed},
+		{"admin", nil, "the ServiceAccount may do everything"},
+		{ours, []string{"sink"}, ""},
+		{ours, nil, opens}, {ours, []string{""}, opens}, {ours, []string{"k3s"}, opens}, {ours, []string{"sink", "another"}, opens},
+		{ours, []string{"https://kubernetes.default.svc"}, opens}, {ours, []string{"HTTPS://kubernetes.DEFAULT.svc"}, opens},
+		{ours, []string{"sink", "https://kubernetes.default.svc"}, opens},
+	} {
+		says(fmt.Sprintf("%s for %q", try.account, try.audiences), try.says, request(ns, try.account, try.audiences...))
 	}
+	// The names that Knative gives the accounts of sources, and no others.
+	gvk, hash := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind), strings.Repeat("0f", 16)
+	for _, name := range []string{"a", "a-b.c", "0f", strings.Repeat("a", 18), strings.Repeat("a", 19), strings.Repeat("0f", 10), strings.Repeat("a-b.c", 50)} {
+		account := auth.GetOIDCServiceAccountNameForResource(gvk, metav1.ObjectMeta{Name: name})
+		accounts(t, ns, account)
+		says(account, "", request(ns, account, "sink"))
+	}
+	for _, account := range []string{
+		"a-oidc", "oidc-sources.reschedule.dev-reschedulesource", "x-oidc-sources.knative.dev-pingsource", hash, "a" + hash,
+		strings.Repeat("a", 30) + hash[1:] + "gh", strings.Repeat("a", 20) + hash + "-oidcsource", strings.Repeat("a", 32) + hash,
+	} {
+		accounts(t, ns, account)
+		says(account, notOurs, request(ns, account, "sink"))
+	}
+	says("a source of another namespace", unnamed, request(elsewhere, "watcher"))
+	says("a namespace of Kubernetes", "must not watch", request("kube-system", ns))
+	says("the adapter's own namespace", "must not watch", request(kube.SystemNamespace, ns))
+	longer := int64(3601)
+	_, err = clientOf(t, adapterAccount).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "watcher",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}}, metav1.CreateOptions{})
+	says("for longer", "within an hour", err)
+	_, err = server.Token(t.Context(), ns, "other", kube.Issuer)
+	says("another user", "", err)
 }
 
-// wildcardRole makes a namespace with an account dev, which has every verb on our resources
-// there, and returns the sources of the namespace as an account sees them.
+// wildcardRole makes a namespace with an account dev and one that is called as the controller's, which have every verb on
+// our resources there, and returns the sources of the namespace as an account sees them.
 func wildcardRole(t *testing.T) (as func(namespace, account string) dynamic.ResourceInterface, ns string) {
 	t.Helper()
 	ns = namespace(t, "wildcard")
-	if _, err := server.Client.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{resource.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Client.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "all"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "dev"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "all"},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	accounts(t, ns, "dev")
+	const all = `{apiGroups: [sources.reschedule.dev], resources: ["*"], verbs: ["*"]}`
+	allow(t, ns, "Role", all, "ServiceAccount, namespace: "+ns+", name: dev", "ServiceAccount, namespace: "+ns+", name: "+controllerAccount)
+	accounts(t, ns, "dev", controllerAccount)
 	user, groups := serviceAccount(ns, "dev")
 	settle(t, func() bool {
 		return allowed(t, user, groups, ns, "sources.reschedule.dev reschedulesources/status patch")
@@ -107,21 +151,47 @@ func patchStatus(t *testing.T, of dynamic.ResourceInterface, status string) erro
 	return err
 }
 
-// A wildcard in a Role is common, and was not meant for what directs deliveries.
-func TestStatus_NotForWildcardRoles(t *testing.T) {
+// The programs alone write the status, and the adapter only what it counts: where deliveries go is the controller's. A
+// wildcard in a Role is common, and was not meant for that.
+func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 	t.Parallel()
 	as, ns := wildcardRole(t)
-	if _, err := as(ns, "dev").Create(t.Context(), manifest(t, "x", toURI), strict); err != nil {
+	dev, namesake := as(ns, "dev"), as(ns, controllerAccount)
+	adapter, controller := as(kube.SystemNamespace, adapterAccount), as(kube.SystemNamespace, controllerAccount)
+	if _, err := dev.Create(t.Context(), manifest(t, "x", toURI), strict); err != nil {
 		t.Fatal(err)
 	}
-	const elsewhere = `{"sinkUri":"http://attacker","sinkAudience":"` + kube.Issuer + `","auth":{"serviceAccountName":"operator"}}`
-	refusedBy(t, statusPolicy, func() error { return patchStatus(t, as(ns, "dev"), elsewhere) })
-	refusedBy(t, statusPolicy, func() error { return patchStatus(t, as(ns, "dev"), `{"pending":7}`) })
-	refusedBy(t, statusPolicy, func() error { return patchStatus(t, as(kube.SystemNamespace, adapterAccount), elsewhere) })
-	if err := patchStatus(t, as(kube.SystemNamespace, adapterAccount), `{"pending":7}`); err != nil {
-		t.Errorf("the adapter's counts: %v", err)
-	}
-	if err := patchStatus(t, as(kube.SystemNamespace, controllerAccount), `{"sinkUri":"http://sink"}`); err != nil {
-		t.Errorf("the controller's sink: %v", err)
+	const counts = `{"pending":7}`
+	refusedBy(t, statusPolicy, func() error { return patchStatus(t, dev, counts) })
+	for _, c := range []struct {
+		who     string
+		of      dynamic.ResourceInterface
+		patch   string
+		allowed bool
+	}{
+		{"the adapter", adapter, `{"sinkUri":"http://attacker"}`, false}, // where there is none
+		{"the controller", controller, `{"sinkUri":"http://sink","sinkAudience":"sink","auth":{"serviceAccountName":"x-oidc"},"address":{"url":"http://adapter/ops/x"}}`, true},
+		{"the adapter", adapter, counts, true},
+		{"the adapter", adapter, `{"watched":2,"watch":{"status":"True"},"refused":"no memory","conditions":[]}`, true},
+		{"the controller", controller, `{"sinkRevision":"worker-00002"}`, true},
+		{"a break-glass administrator", server.Dynamic.Resource(resource).Namespace(ns), `{"sinkUri":"http://other"}`, true},
+		{"an account with a wildcard role", dev, `{"sinkUri":"http://attacker"}`, false},
+		{"the controller of another namespace", namesake, counts, false},
+		{"the adapter", adapter, `{"sinkUri":null}`, false},
+		{"the adapter", adapter, "null", false},
+		{"the adapter", adapter, `{"sinkUri":"http://attacker"}`, false},
+		{"the adapter", adapter, `{"sinkAudience":"` + kube.Issuer + `"}`, false},
+		{"the adapter", adapter, `{"sinkCACerts":"attacker"}`, false},
+		{"the adapter", adapter, `{"deadLetterSinkUri":"http://attacker"}`, false},
+		{"the adapter", adapter, `{"deadLetterSinkAudience":"attacker"}`, false},
+		{"the adapter", adapter, `{"deadLetterSinkCACerts":"attacker"}`, false},
+		{"the adapter", adapter, `{"auth":{"serviceAccountName":"operator"}}`, false},
+		{"the adapter", adapter, `{"address":{"url":"http://attacker"}}`, false},
+		{"the adapter", adapter, `{"addresses":[{"url":"http://attacker"}]}`, false},
+		{"the adapter", adapter, `{"sinkRevision":"attacker"}`, false},
+	} {
+		if err := patchStatus(t, c.of, c.patch); (err == nil) != c.allowed || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("%s writes %s: %v", c.who, c.patch, err)
+		}
 	}
 }

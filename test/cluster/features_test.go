@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	authv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -97,25 +96,4 @@ func TestOIDC_SourceHasAnIdentity(t *testing.T) {
 	}
 	s.put("b", `{}`)
 	sink.Next(t, "in", "b")
-}
-
-// Without OIDC a source has no identity.
-func TestOIDC_OffNoIdentity(t *testing.T) {
-	t.Parallel()
-	p, sink := running(t), newSink(t)
-	s := p.create(t, namespace(t, "plain"), "x", to(sink, "in"))
-	o := s.ready()
-	if o.Status.Auth != nil && o.Status.Auth.ServiceAccountName != nil {
-		_, err := server.Client.CoreV1().ServiceAccounts(s.namespace).Get(t.Context(), *o.Status.Auth.ServiceAccountName, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			t.Errorf("status.auth is %v: %v", o.Status.Auth, err)
-		}
-	}
-	s.served()
-	if r := s.send(""); r.Status != http.StatusAccepted {
-		t.Errorf("an event: %d %s", r.Status, r.Body)
-	}
-	if d := sink.Next(t, "in", "a"); d.Header.Get("Authorization") != "" {
-		t.Error("a delivery has a token")
-	}
 }

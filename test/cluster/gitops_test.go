@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
@@ -61,8 +63,25 @@ func applyAs(ctx context.Context, manager string, objects []*unstructured.Unstru
 	return made, nil
 }
 
-// Argo CD and Flux apply all manifests server-side again and again, and prune by an
-// inventory. Nothing changes, and what the controller wrote stays.
+const adapterName = "reschedule-adapter"
+
+func statefulSets() appsclient.StatefulSetInterface {
+	return server.Client.AppsV1().StatefulSets(kube.SystemNamespace)
+}
+
+// scaled waits until the adapter has so many replicas, and returns its StatefulSet.
+func scaled(t *testing.T, want int32) (set *appsv1.StatefulSet) {
+	t.Helper()
+	settle(t, func() bool {
+		var err error
+		set, err = statefulSets().Get(t.Context(), adapterName, metav1.GetOptions{})
+		return err == nil && *set.Spec.Replicas == want && set.Status.ObservedGeneration == set.Generation
+	}, "the adapter does not have %d replicas", want)
+	return set
+}
+
+// Argo CD and Flux apply all manifests server-side again and again, and prune by an inventory. Nothing changes, and what
+// the controller wrote stays, with a source and without one. It is not parallel: all tests share the StatefulSet.
 func TestGitOps_RepeatedApplies(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "gitops")
@@ -70,16 +89,7 @@ func TestGitOps_RepeatedApplies(t *testing.T) {
 	s := &source{programs: p, t: t, namespace: ns, name: "x", client: typedSourcesIn(t, ns)}
 	s.make(to(sink, "in") + "watch: {serviceAccountName: watcher, resources: [{apiVersion: v1, kind: Secret}]}\n")
 	scaled(t, 1)
-	allowed := func() bool {
-		role, err := server.Client.RbacV1().ClusterRoles().Get(t.Context(), resources.WatchRoleName, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.ContainsFunc(r.ResourceNames, func(account string) bool { return strings.Contains(account, ns) })
-		})
-	}
-	settle(t, allowed, "the controller does not allow the account")
+	settle(t, func() bool { return watchAccount(t, ns) }, "the controller does not allow the account")
 
 	const manager = "kustomize-controller"
 	plain, tracked := shippedAll(t), shippedAll(t)
@@ -95,44 +105,69 @@ func TestGitOps_RepeatedApplies(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	before, err := applyAs(t.Context(), manager, tracked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for pass := range 20 {
-		after, err := applyAs(t.Context(), manager, tracked)
+	repeat := func() {
+		t.Helper()
+		before, err := applyAs(t.Context(), manager, tracked)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, o := range after {
-			was := before[name]
-			if o.GetUID() != was.GetUID() || o.GetGeneration() != was.GetGeneration() {
-				t.Fatalf("pass %d: %s has generation %d, and had %d", pass, name, o.GetGeneration(), was.GetGeneration())
-			}
-			if o.GetResourceVersion() != was.GetResourceVersion() {
-				t.Fatalf("pass %d: %s has resourceVersion %s, and had %s", pass, name, o.GetResourceVersion(), was.GetResourceVersion())
-			}
-		}
-		for kind := range kinds {
-			resource, err := server.Resource(kind, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			found, err := resource.List(t.Context(), metav1.ListOptions{LabelSelector: inventory + "=reschedule"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, o := range found.Items {
-				if before[o.GetKind()+"/"+o.GetName()] == nil {
-					t.Errorf("%s %s would be pruned: the tool did not apply it", o.GetKind(), o.GetName())
-				}
-			}
+		for range 10 {
+			unchanged(t, before, manager, tracked, kinds)
 		}
 	}
-	if !allowed() {
+	repeat()
+	if !watchAccount(t, ns) {
 		t.Error("the rules that the controller wrote are gone")
 	}
 	scaled(t, 1)
 	s.delete()
 	scaled(t, 0)
+	settle(t, func() bool { return !watchAccount(t, ns) }, "the controller still allows the account")
+	repeat()
+	scaled(t, 0)
+}
+
+// watchAccount says whether the controller lets the adapter watch with an account of the namespace.
+func watchAccount(t *testing.T, ns string) bool {
+	t.Helper()
+	role, err := server.Client.RbacV1().ClusterRoles().Get(t.Context(), resources.WatchRoleName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+		return slices.ContainsFunc(r.ResourceNames, func(account string) bool { return strings.HasPrefix(account, ns+":") })
+	})
+}
+
+// unchanged applies the objects once more, and wants each to be as it was, and no other to have their label.
+func unchanged(t *testing.T, before map[string]*unstructured.Unstructured, manager string, tracked []*unstructured.Unstructured, kinds map[schema.GroupVersionKind]bool) {
+	t.Helper()
+	after, err := applyAs(t.Context(), manager, tracked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range after {
+		was := before[name]
+		if o.GetUID() != was.GetUID() || o.GetGeneration() != was.GetGeneration() {
+			t.Fatalf("%s has generation %d, and had %d", name, o.GetGeneration(), was.GetGeneration())
+		}
+		if o.GetResourceVersion() != was.GetResourceVersion() {
+			t.Fatalf("%s has resourceVersion %s, and had %s", name, o.GetResourceVersion(), was.GetResourceVersion())
+		}
+	}
+	for kind := range kinds {
+		resource, err := server.Resource(kind, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := resource.List(t.Context(), metav1.ListOptions{LabelSelector: inventory + "=reschedule"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range found.Items {
+			if before[o.GetKind()+"/"+o.GetName()] == nil {
+				t.Errorf("%s %s would be pruned: the tool did not apply it", o.GetKind(), o.GetName())
+			}
+		}
+	}
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,37 +13,25 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// trio is a group of three adapters, in place of the single one.
-type trio struct {
+// group is a group of three adapters, in place of the single one.
+type group struct {
 	*programs
 	t       *testing.T
 	members map[string]*harness.Adapter // the members that run
 }
 
-// group ends the single adapter for the time of the test, which is no parallel one.
-func (p *programs) group(t *testing.T) *trio {
+// startGroup ends the single adapter for the time of the test, which is no parallel one.
+func (p *programs) startGroup(t *testing.T) *group {
 	t.Helper()
 	binary := p.path("adapter-replicated")
 	if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
 		t.Fatal(err)
 	}
-	files := t.TempDir()
-	for name, text := range ownCertificate("localhost") {
-		if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	names := []string{"a", "b", "c"}
-	var peers []string
-	for _, name := range names {
-		address, err := harness.FreePair()
-		if err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, name+"="+address)
-	}
 	p.adapter.Kill()
-	g := &trio{programs: p, t: t, members: map[string]*harness.Adapter{}}
+	members, err := harness.Process{Binary: binary}.LaunchGroup(func(string) []string {
+		return []string{"--kubeconfig", p.config[adapterAccount], "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"}
+	})
+	g := &group{p, t, members}
 	t.Cleanup(func() {
 		for name, a := range g.members {
 			a.Kill()
@@ -58,31 +43,15 @@ func (p *programs) group(t *testing.T) *trio {
 			t.Error(err)
 		}
 	})
-	var mu sync.Mutex
-	var starts sync.WaitGroup
-	for _, name := range names {
-		starts.Go(func() {
-			a, err := harness.Process{Binary: binary}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", t.TempDir(),
-				"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-				"--replicated", "--member", name, "--peers", strings.Join(peers, ","), "--peer-tls-dir", files)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			g.members[name] = a
-			mu.Unlock()
-		})
-	}
-	if starts.Wait(); t.Failed() {
-		t.FailNow()
+	if err != nil {
+		t.Fatal(err)
 	}
 	p.adapter = g.members["a"]
 	return g
 }
 
 // owner is the member that owns the group.
-func (g *trio) owner() (owner string) {
+func (g *group) owner() (owner string) {
 	g.t.Helper()
 	settle(g.t, func() bool {
 		for name, a := range g.members {
@@ -104,8 +73,8 @@ func (g *trio) owner() (owner string) {
 // removal of a source.
 func TestGroup_OwnerIsKilled(t *testing.T) {
 	p, sink := running(t), newSink(t)
-	g := p.group(t)
-	o := watched(t, "trio")
+	g := p.startGroup(t)
+	o := watched(t, "group")
 	o.permit(o.namespace, "websites")
 	s := o.source(p, "x", watching(sink, "in", websites))
 	removed := o.source(p, "removed", to(sink, "removed"))

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +14,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
@@ -201,19 +197,6 @@ func underOLM(t *testing.T) *programs {
 	return p
 }
 
-// restart ends the controller and starts it with one more variable, as OLM does for a new
-// version or a change of a Subscription.
-func (p *programs) restart(t *testing.T, variable string) {
-	t.Helper()
-	if err := p.controller.Terminate(t.Context()); err != nil {
-		t.Error(err)
-	}
-	p.env = append(slices.Clip(p.env), variable) // the last one counts
-	if err := p.startController(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // The bundle is all that is installed. The controller makes the adapter, keeps it as its
 // version wants it, and leaves the number of replicas to the scaler.
 func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
@@ -264,86 +247,8 @@ func TestOLM_BundleRunsTheQuickStart(t *testing.T) {
 		}
 	})
 
-	t.Run("a new version rolls the adapter", func(t *testing.T) {
-		p.restart(t, "RELATED_IMAGE_ADAPTER=registry.test/adapter"+digest("b"))
-		hasImage(t, "registry.test/adapter"+digest("b"))
-		s.ready()
-	})
-
-	t.Run("an immutable field is refused", func(t *testing.T) {
-		before := scaled(t, 1)
-		p.restart(t, "ADAPTER_VOLUME_SIZE=20Gi")
-		var warning corev1.Event
-		settle(t, func() bool {
-			events, err := server.Client.CoreV1().Events(kube.SystemNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=AdapterNotApplied"})
-			if err != nil || len(events.Items) == 0 {
-				return false
-			}
-			warning = events.Items[0]
-			return true
-		}, "there is no Event AdapterNotApplied")
-		if !strings.Contains(warning.Message, "set ADAPTER_VOLUME_SIZE") {
-			t.Errorf("the Event says %q", warning.Message)
-		}
-		if after := scaled(t, 1); after.Generation != before.Generation {
-			t.Errorf("the StatefulSet has the generation %d, want %d", after.Generation, before.Generation)
-		}
-		s.put("still", `{}`)
-		sink.Next(t, "in", "still")
-		// As the message says: it is made again, of the new size. There are no pods here
-		// that --cascade=orphan could leave.
-		if err := statefulSets().Delete(t.Context(), adapterName, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		settle(t, func() bool {
-			o, err := statefulSets().Get(t.Context(), adapterName, metav1.GetOptions{})
-			return err == nil && o.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi"
-		}, "the StatefulSet is not made with the new size")
-	})
-
-	t.Run("rights", bundleRights)
 	s.delete()
 	scaled(t, 0)
-}
-
-// bundleRights are what the controller has more in this form, and what it lacks.
-func bundleRights(t *testing.T) {
-	managing := []string{"apps statefulsets:reschedule-adapter create patch", "apps deployments:reschedule-controller get"}
-	want := flat(controllerEverywhere, controllerInSystem, managing, addressables(t))
-	if diff := cmp.Diff(want, rules(t, controllerAccount, kube.SystemNamespace)); diff != "" {
-		t.Errorf("(-justified +granted):\n%s", diff)
-	}
-	client := clientOf(t, controllerAccount)
-	sets := client.AppsV1().StatefulSets(kube.SystemNamespace)
-	other := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
-	patch := []byte(`{"metadata":{"labels":{"x":"y"}}}`)
-	for what, try := range map[string]func() error{
-		"apply another StatefulSet": func() error {
-			_, err := sets.Apply(t.Context(), appsv1ac.StatefulSet("other", kube.SystemNamespace), metav1.ApplyOptions{FieldManager: "x"})
-			return err
-		},
-		"create a StatefulSet": func() error {
-			_, err := sets.Create(t.Context(), other, metav1.CreateOptions{})
-			return err
-		},
-		"apply the StatefulSet elsewhere": func() error {
-			_, err := client.AppsV1().StatefulSets("default").Apply(t.Context(), appsv1ac.StatefulSet(adapterName, "default"), metav1.ApplyOptions{FieldManager: "x"})
-			return err
-		},
-		"delete the StatefulSet": func() error { return sets.Delete(t.Context(), adapterName, metav1.DeleteOptions{}) },
-		"change its Deployment": func() error {
-			_, err := client.AppsV1().Deployments(kube.SystemNamespace).Patch(t.Context(), "reschedule-controller", types.MergePatchType, patch, metav1.PatchOptions{})
-			return err
-		},
-	} {
-		if err := try(); !apierrors.IsForbidden(err) {
-			t.Errorf("the controller may %s: %v", what, err)
-		}
-	}
-	// Its policy is not in the bundle, so neither is the right.
-	if got := rules(t, adapterAccount, kube.SystemNamespace); slices.Contains(got, "core serviceaccounts/token create") {
-		t.Error("the adapter may request tokens, and no admission policy bounds that")
-	}
 }
 
 // hasImage waits until the adapter has the image, and one replica.
@@ -358,8 +263,12 @@ func hasImage(t *testing.T, image string) {
 // shippedPods is the pod template of config with another image, as the API server stores it.
 func shippedPods(t *testing.T, image string) corev1.PodTemplateSpec {
 	t.Helper()
+	text, err := os.ReadFile("../../config/500-adapter.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var set appsv1.StatefulSet
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(shipped(t).Object, &set); err != nil {
+	if err := yaml.UnmarshalStrict(text, &set); err != nil {
 		t.Fatal(err)
 	}
 	set.Name = "shipped"

@@ -9,10 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // pageSections are the shell commands of a page that are not marked as not tested, one
@@ -140,19 +136,10 @@ func (p *project) write(name, text string) {
 // administratorOf is the kubeconfig of an account that may do everything.
 func administratorOf(t *testing.T, ns string) string {
 	t.Helper()
-	meta := metav1.ObjectMeta{Name: "administrator-of-" + ns}
-	if _, err := server.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := server.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: meta,
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: meta.Name}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := server.Kubeconfig(t.Context(), ns, meta.Name)
+	const account = "administrator"
+	accounts(t, ns, account)
+	allow(t, "administrator-of-"+ns, "ClusterRole", `{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}, {nonResourceURLs: ["*"], verbs: ["*"]}`, "ServiceAccount, name: administrator, namespace: "+ns)
+	config, err := server.Kubeconfig(t.Context(), ns, account)
 	if err != nil {
 		t.Fatal(err)
 	}

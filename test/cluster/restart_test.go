@@ -2,9 +2,6 @@ package cluster
 
 import (
 	"context"
-	"net/http"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -12,91 +9,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
-	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
 // The tests of this file stop what all tests use, so none of them is parallel:
 // go test runs them before the parallel ones.
 
-// The adapter runs while there is a source.
+// The adapter runs while there is a source, and a change by hand is corrected.
 func TestScaler_RunsWhileThereIsASource(t *testing.T) {
 	p, sink := running(t), newSink(t)
-	replicas := func(want int32) {
-		t.Helper()
-		settle(t, func() bool {
-			s, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).GetScale(t.Context(), "reschedule-adapter", metav1.GetOptions{})
-			return err == nil && s.Spec.Replicas == want
-		}, "the adapter does not have %d replicas", want)
-	}
-	replicas(0)
+	scaled(t, 0)
 	s := p.create(t, namespace(t, "scale"), "x", to(sink, "in"))
-	replicas(1)
+	scaled(t, 1)
 	other := p.create(t, s.namespace, "y", to(sink, "in"))
 	s.delete()
-	// A change by hand is corrected.
-	if _, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).UpdateScale(t.Context(), "reschedule-adapter", &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{Name: "reschedule-adapter", Namespace: kube.SystemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
+	if _, err := statefulSets().UpdateScale(t.Context(), adapterName, &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: adapterName, Namespace: kube.SystemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
 	}, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	replicas(1)
-	other.ready()
+	scaled(t, 1)
 	other.delete()
-	replicas(0)
-	s.make(to(sink, "in"))
-	replicas(1)
-	s.ready()
-}
-
-// Acknowledged schedules outlive kill -9 of the adapter.
-func TestRestart_Kill9LosesNothing(t *testing.T) {
-	p, sink := running(t), newSink(t)
-	s := p.create(t, namespace(t, "killed"), "x", to(sink, "in"))
-	s.served()
-	s.put("soon", `{"delay":"500ms"}`)
-	s.put("far", `{"delay":"1h"}`)
-	var before, after harness.Schedule
-	s.call(s.token, "GET", "/schedules/far", "").Into(t, &before)
-	p.adapter.Kill()
-	if err := p.startAdapter(); err != nil {
-		t.Fatal(err)
-	}
-	sink.Next(t, "in", "soon")
-	s.call(s.token, "GET", "/schedules/far", "").Into(t, &after)
-	if !after.DueAt.Equal(before.DueAt) || after.Revision != before.Revision {
-		t.Errorf("before %+v, after %+v", before, after)
-	}
-}
-
-// A pod that is deleted by force is replaced while its process ends.
-func TestRestart_OverlapIsAHandover(t *testing.T) {
-	p, sink := running(t), newSink(t)
-	s := p.create(t, namespace(t, "handover"), "x", to(sink, "in"))
-	s.served()
-	s.put("far", `{"delay":"1h"}`)
-	// Its end takes as long as this delivery: longer than the next one needs to
-	// find the data directory in use.
-	sink.Answer("in", "slow", func(w http.ResponseWriter, _ *http.Request, _ *harness.Delivery) {
-		<-time.After(4 * time.Second)
-		w.WriteHeader(http.StatusNoContent)
-	})
-	s.put("slow", `{}`)
-	sink.Next(t, "in", "slow")
-
-	if err := p.adapter.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.startAdapter(); err != nil {
-		t.Fatal(err)
-	}
-	s.served()
-	if got := s.status("far"); got != http.StatusOK {
-		t.Errorf("what was scheduled: %d", got)
-	}
-	if all := sink.Of("in", "slow"); len(all) != 1 {
-		t.Errorf("%d deliveries of slow, and the first had come to its end", len(all))
-	}
+	scaled(t, 0)
 }
 
 // Sources that are deleted while the adapter is down are gone when it is up.
@@ -114,10 +48,6 @@ func TestRestart_SourcesDeletedMeanwhileGo(t *testing.T) {
 	defer cancel()
 	if status, took, err := p.adapter.Terminate(ctx); err != nil || status != 0 || took > 15*time.Second {
 		t.Errorf("SIGTERM: status %d after %s: %v", status, took, err)
-	}
-	uids := map[string]string{}
-	for _, s := range []*source{gone, again, stays} {
-		uids[s.name] = s.uid()
 	}
 	gone.delete()
 	again.delete()
@@ -138,21 +68,6 @@ func TestRestart_SourcesDeletedMeanwhileGo(t *testing.T) {
 	sink.Next(t, "in", "later")
 	if all := sink.Of("in", ""); len(all) != 2 {
 		t.Errorf("%d deliveries, want the deliveries of stays and later", len(all))
-	}
-
-	// Nor is anything of them left on the disk.
-	stays.put("far", `{"delay":"1h"}`)
-	if _, _, err := p.adapter.Terminate(ctx); err != nil {
-		t.Error(err)
-	}
-	_, holds := harness.Run("inspect", p.path("data"))
-	if err := p.startAdapter(); err != nil {
-		t.Fatal(err)
-	}
-	for name, uid := range uids {
-		if strings.Contains(holds, uid) != (name == "stays") {
-			t.Errorf("the disk has of %s, uid %s:\n%s", name, uid, holds)
-		}
 	}
 }
 
@@ -247,25 +162,4 @@ func TestOutage_StartWaitsForTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink.Next(t, "in", "a")
-}
-
-// Sources are served while the controller is away and new ones when it is back.
-func TestOutage_ControllerAway(t *testing.T) {
-	p, sink := running(t), newSink(t)
-	ns := namespace(t, "away")
-	s := p.create(t, ns, "x", to(sink, "in"))
-	s.served()
-	ctx, cancel := context.WithTimeout(t.Context(), kube.Patience)
-	defer cancel()
-	if err := p.controller.Terminate(ctx); err != nil {
-		t.Error(err)
-	}
-	s.put("a", `{}`)
-	sink.Next(t, "in", "a")
-	late := &source{programs: p, t: t, namespace: ns, name: "late", client: typedSourcesIn(t, ns)}
-	late.make(to(sink, "in"))
-	if err := p.startController(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	late.ready()
 }

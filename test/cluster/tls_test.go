@@ -164,21 +164,6 @@ func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	return sink, s.URL, files["ca.crt"]
 }
 
-// A sink with a certificate of its own is trusted when the source says so.
-func TestTLS_CACertsOfTheSource(t *testing.T) {
-	t.Parallel()
-	p := running(t)
-	sink, url, ca := tlsSink(t)
-	ns := namespace(t, "trust")
-	trusting := p.create(t, ns, "trusting", fmt.Sprintf("sink: {uri: %q, CACerts: %q}", url+"/in", ca))
-	trusting.served()
-	if o := trusting.ready(); o.Status.SinkCACerts == nil || *o.Status.SinkCACerts != ca {
-		t.Errorf("status.sinkCACerts are %v", o.Status.SinkCACerts)
-	}
-	trusting.put("a", `{}`)
-	sink.Next(t, "in", "a")
-}
-
 // A trust bundle of the cluster holds for every sink.
 func TestTLS_TrustBundleHoldsForEverySink(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,39 +83,14 @@ func (o objects) account() {
 // permit gives an account watcher rights in the namespace of o.
 func (o objects) permit(namespace string, resources ...string) {
 	o.t.Helper()
-	err := server.ApplyIn(o.t.Context(), o.namespace, fmt.Appendf(nil, `apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: watcher}
-rules: [{apiGroups: ["*"], resources: [%s], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: watcher}
-subjects: [{kind: ServiceAccount, namespace: %s, name: watcher}]
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: watcher}
-`, strings.Join(resources, ", "), namespace))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	allow(o.t, o.namespace, "Role", `{apiGroups: ["*"], resources: [`+strings.Join(resources, ", ")+`], verbs: [get, list, watch]}`, "ServiceAccount, name: watcher, namespace: "+namespace)
 }
 
 // permitEverywhere gives the account rights in all namespaces.
 func (o objects) permitEverywhere(resources ...string) {
 	o.t.Helper()
 	roles, bindings := server.Client.RbacV1().ClusterRoles(), server.Client.RbacV1().ClusterRoleBindings()
-	if _, err := roles.Create(o.t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: o.namespace},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: resources, Verbs: []string{"get", "list", "watch"}}},
-	}, metav1.CreateOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
-	if _, err := bindings.Create(o.t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: o.namespace},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: o.namespace, Name: "watcher"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: o.namespace},
-	}, metav1.CreateOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
+	allow(o.t, o.namespace, "ClusterRole", `{apiGroups: ["*"], resources: [`+strings.Join(resources, ", ")+`], verbs: [get, list, watch]}`, "ServiceAccount, name: watcher, namespace: "+o.namespace)
 	o.t.Cleanup(func() {
 		_ = bindings.Delete(context.Background(), o.namespace, metav1.DeleteOptions{}) // no other test has it
 		_ = roles.Delete(context.Background(), o.namespace, metav1.DeleteOptions{})
@@ -178,11 +152,6 @@ func (o objects) delete(u *unstructured.Unstructured) {
 	}
 }
 
-// owned is an ownerReference to an object that is not marked as controller.
-func owned(u *unstructured.Unstructured) string {
-	return fmt.Sprintf(`[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}]`, u.GetAPIVersion(), u.GetKind(), u.GetName(), u.GetUID())
-}
-
 // watching is the spec of a source that watches; what exists is scheduled at once.
 func watching(sink *harness.Sink, inbox, watch string) string {
 	return to(sink, inbox) + "watch: {serviceAccountName: watcher, resync: {over: 0s}, " + watch + "}"
@@ -238,7 +207,7 @@ func (s *source) idle() {
 	}, "%s/%s still has something to deliver", s.namespace, s.name)
 }
 
-// An object that is made, changed and deleted has the events of ApiServerSource.
+// An object that is made, changed and deleted has the events of ApiServerSource, and a call schedules it once more.
 func TestWatch_FromObjectToEvent(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
@@ -285,63 +254,17 @@ func TestWatch_FromObjectToEvent(t *testing.T) {
 	if r := s.call(s.token, "GET", "", ""); !strings.Contains(string(r.Body), `"watched":2`) {
 		t.Errorf("its counts are %s", r.Body)
 	}
+	if r := s.call(s.token, "POST", "/resync", `{"prefix":"`+key+`"}`); string(r.Body) != `{"scheduled":1}`+"\n" {
+		t.Errorf("a resync: %d %s", r.Status, r.Body)
+	}
+	if d := sink.Next(t, "in", key); d.Attr("type") != "dev.reschedule.due" || d.Attr("subject") != key {
+		t.Errorf("resynced: %v", d.Attributes)
+	}
 	o.delete(a)
 	event("delete", a)
 	again := o.apply(website, "a", "1")
 	event("add", again)
-	s.quiet(sink, "in", map[string]int{key: 4, "Website/" + o.namespace + "/later": 1})
-}
-
-// An object schedules its owner's key, and when its owner changes, both keys.
-func TestWatch_OwnersOldAndNew(t *testing.T) {
-	t.Parallel()
-	p, sink := running(t), newSink(t)
-	o := watched(t, "owners")
-	o.permit(o.namespace, "configmaps")
-	s := o.source(p, "x", watching(sink, "in", "resources: [{apiVersion: v1, kind: ConfigMap, owner: {apiVersion: watch.test/v1alpha7, kind: Website}}]"))
-	s.watches("True", "")
-	a, b := o.apply(website, "a", "1"), o.apply(website, "b", "1")
-	keyA, keyB := "Website/"+o.namespace+"/a", "Website/"+o.namespace+"/b"
-	caused := func(key string, uid string) {
-		t.Helper()
-		d := sink.Next(t, "in", key)
-		cause := "v1/ConfigMap/" + o.namespace + "/c"
-		if d.Attr("type") != "dev.reschedule.due" || d.Attr("reschedulecause") != cause || d.Attr("subject") != key {
-			t.Errorf("%s: %v", key, d.Attributes)
-		}
-	}
-	c := o.apply(configMap, "c", "", owned(a))
-	caused(keyA, string(a.GetUID()))
-	o.apply(configMap, "c", "", owned(b))
-	caused(keyA, "")
-	caused(keyB, string(b.GetUID()))
-	o.apply(configMap, "other", "", `[{"apiVersion":"batch/v1","kind":"Website","name":"a","uid":"1"}]`)
-	o.apply(configMap, "none", "", "[]")
-	o.delete(c)
-	caused(keyB, string(b.GetUID()))
-	s.quiet(sink, "in", map[string]int{keyA: 2, keyB: 2})
-}
-
-// An expression maps an object to a key, and a failing one is a Warning.
-func TestWatch_KeyOfAnExpression(t *testing.T) {
-	t.Parallel()
-	p, sink := running(t), newSink(t)
-	o := watched(t, "keys")
-	o.permit(o.namespace, "configmaps")
-	s := o.source(p, "x", watching(sink, "in", `resources: [{apiVersion: v1, kind: ConfigMap, selector: {matchExpressions: [{key: site, operator: Exists}]}, key: "'Website/' + object.metadata.namespace + '/' + object.metadata.labels['site'] + (object.metadata.name == 'bad' ? object.metadata.labels['absent'] : '')"}]`))
-	s.watches("True", "")
-	key := func(name string) string { return "Website/" + o.namespace + "/" + name }
-	o.apply(configMap, "c", "a", "[]")
-	sink.Next(t, "in", key("a"))
-	o.apply(configMap, "bad", "a", "[]")
-	s.warned("absent")
-	c := o.apply(configMap, "c", "b", "[]")
-	sink.Next(t, "in", key("a"))
-	sink.Next(t, "in", key("b"))
-	o.apply(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"unlabelled"}}`)
-	o.delete(c)
-	sink.Next(t, "in", key("b"))
-	s.quiet(sink, "in", map[string]int{key("a"): 2, key("b"): 2})
+	s.quiet(sink, "in", map[string]int{key: 5, "Website/" + o.namespace + "/later": 1})
 }
 
 // An object without a namespace has a key without one.

@@ -4,15 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -71,16 +66,6 @@ func (k *keeper) runs() map[string]int {
 	return n
 }
 
-// kill ends the adapter as a power loss would.
-func (k *keeper) kill() { k.adapter.Kill() }
-
-func (k *keeper) start() {
-	k.source.t.Helper()
-	if err := k.startAdapter(); err != nil {
-		k.source.t.Fatal(err)
-	}
-}
-
 // lists are the lists of a result that the adapter has made.
 func (k *keeper) lists(result string) int {
 	k.source.t.Helper()
@@ -96,154 +81,145 @@ func (k *keeper) lists(result string) int {
 	return n
 }
 
-// What happened while the adapter or the API server was down is reported once; a
-// restart, and a list after a version that expired, report nothing else.
-func TestWatchRestart_ReportsOnlyWhatChanged(t *testing.T) {
-	p, sink := running(t), newSink(t)
-	o := watched(t, "memory")
-	o.permit(o.namespace, "websites")
-	k := &keeper{source: o.source(p, "x", watching(sink, "in", websites)), objects: o, sink: sink, want: map[string]int{}}
-	k.watches("True", "")
-	for _, name := range []string{"a", "b", "c", "same"} {
-		k.apply(website, name, "1")
-		k.next("add", name)
-	}
-	k.settled()
+// hack/test-upgrade.sh sets it.
+var older = flag.String("upgrade.from", "", "PROGRAM of an older adapter that knows spec.watch; default this one, which shows that nothing is lost over restarts")
 
-	// Nothing happened.
-	k.kill()
-	k.start()
-	k.settled()
-	if n := k.lists("complete"); n != 0 {
-		t.Errorf("%d lists after a restart, whose version is recent", n)
-	}
-
-	// Changes and deletions.
-	k.kill()
-	a, c := k.read(fmt.Sprintf(website, "a", "1")), k.read(fmt.Sprintf(website, "c", "1"))
-	k.objects.delete(a)
-	b := k.apply(website, "b", "2")
-	k.objects.delete(c)
-	k.apply(website, "c", "1")
-	k.apply(website, "d", "1")
-	k.start()
-	k.next("delete", "a")
-	k.next("update", "b")
-	k.next("add", "d")
-	again, key := string(k.apply(website, "c", "1").GetUID()), "Website/"+o.namespace+"/c"
-	sink.Find(t, "the object that was made again", func([]*harness.Delivery) bool { // its deletion before it may be a run too
-		k.want[key] = k.runs()[key]
-		all := sink.Of("in", key)
-		d := all[len(all)-1]
-		return d.Attr("type") == "dev.knative.apiserver.ref.add" && strings.Contains(string(d.Body), again)
-	})
-	k.settled()
-
-	// The version expires: the API server forgets at its restart.
-	k.kill()
-	k.objects.delete(b)
-	k.objects.status(k.apply(website, "same", "1"), `{"seen":true}`)
-	k.apply(website, "d", "2")
-	server.StopAPI()
-	if err := server.StartAPI(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	k.start()
-	k.next("delete", "b")
-	k.next("update", "d")
-	k.settled()
-	if n := k.lists("gone"); n == 0 {
-		t.Error("the version did not expire: the test proves nothing")
-	}
-
-	// The API server is away while the adapter runs.
-	server.StopAPI()
-	if err := server.StartAPI(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	k.apply(website, "d", "3")
-	k.next("update", "d")
-	k.settled()
-	k.ready()
+// step is the next program that serves a source.
+type step struct {
+	program string // "" = of this checkout
+	killed  bool   // the program before it, as by a power loss; else it ends in good order
+	expired bool   // the version of the watch, since an API server forgets at its restart: each list takes 10 s
 }
 
-var watchKills = flag.Int("watch.kills", 6, "how often the adapter is killed while objects change")
+const byExpression = `resources: [{apiVersion: watch.test/v1, kind: Website}, {apiVersion: v1, kind: ConfigMap, key: "['Site/' + object.metadata.labels['site'], 'All/' + object.metadata.name]"}]`
 
-// However often the adapter is killed while objects change, the last run of each object
-// is of its last change.
-func TestWatchRestart_KillsLoseNothing(t *testing.T) {
-	p, sink := running(t), newSink(t)
-	o := watched(t, "killed")
-	o.permit(o.namespace, "websites")
-	s := o.source(p, "x", watching(sink, "in", websites))
-	s.watches("True", "")
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	kills, writes := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
-	client, err := server.Resource(o.read(fmt.Sprintf(website, "x", "")).GroupVersionKind(), o.namespace)
-	if err != nil {
+// sited makes or changes a ConfigMap, which has two keys.
+func (k *keeper) sited(name, site string) { k.apply(configMap, name, site, "[]") }
+
+// caused wants a run of each key.
+func (k *keeper) caused(keys ...string) {
+	k.source.t.Helper()
+	for _, key := range keys {
+		settle(k.source.t, func() bool { return k.runs()[key] > k.want[key] }, "%s does not come", key)
+		k.want[key]++
+	}
+}
+
+// replaced wants the run of an object that was made again. Its deletion before it may be a run too.
+func (k *keeper) replaced(name string) {
+	t, key := k.source.t, "Website/"+k.objects.namespace+"/"+name
+	t.Helper()
+	uid := string(k.apply(website, name, "0").GetUID())
+	k.sink.Find(t, "the object that was made again", func([]*harness.Delivery) bool {
+		all := k.sink.Of("in", key)
+		d := all[len(all)-1]
+		k.want[key] = k.runs()[key]
+		return d.Attr("type") == "dev.knative.apiserver.ref.add" && strings.Contains(string(d.Body), uid)
+	})
+}
+
+// serve ends the adapter, lets objects change, and starts the next program.
+func (k *keeper) serve(next step, meanwhile func()) {
+	t := k.source.t
+	t.Helper()
+	if next.killed {
+		k.adapter.Kill()
+	} else if status, _, err := k.adapter.Terminate(t.Context()); err != nil || status != 0 {
+		t.Fatalf("the adapter ended with status %d: %v", status, err)
+	}
+	meanwhile()
+	if next.expired {
+		k.restartAPI()
+	}
+	k.program = next.program
+	if err := k.startAdapter(); err != nil {
 		t.Fatal(err)
 	}
-	stop, n := make(chan struct{}), 0
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for ; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			name := fmt.Sprint("w-", writes.IntN(20))
-			if writes.IntN(4) == 0 {
-				_ = client.Delete(t.Context(), name, metav1.DeleteOptions{}) // it may not exist
-				continue
-			}
-			if _, err := client.Apply(t.Context(), name, o.read(fmt.Sprintf(website, name, strconv.Itoa(n))), metav1.ApplyOptions{FieldManager: "kube-test"}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	for range *watchKills {
-		<-time.After(time.Duration(kills.IntN(1500)) * time.Millisecond)
+}
+
+func (k *keeper) restartAPI() {
+	k.source.t.Helper()
+	server.StopAPI()
+	if err := server.StartAPI(k.source.t.Context()); err != nil {
+		k.source.t.Fatal(err)
+	}
+}
+
+// What happened while the adapter or the API server was down is reported once; a restart, and a list after a version that
+// expired, report nothing else. With an older program, a source is served by it, by this one, and by both again.
+func TestUpgrade_WatchingSourceAndBack(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	steps := []step{{killed: true}, {expired: true}}
+	if *older != "" {
+		steps = []step{{}, {program: *older}, {killed: true, expired: true}, {program: *older, killed: true, expired: true}, {}}
+		p.program = *older
 		p.adapter.Kill()
 		if err := p.startAdapter(); err != nil {
-			t.Error(err)
-			break
+			t.Fatal(err)
 		}
-	}
-	close(stop)
-	writer.Wait()
-	list, err := client.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{} // the version of each object that there is
-	for i := range list.Items {
-		want["Website/"+o.namespace+"/"+list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
-	}
-	var lacks string
-	settle(t, func() bool {
-		last := map[string]*harness.Delivery{}
-		for _, d := range sink.Of("in", "") {
-			last[d.Key] = d
-		}
-		for key, version := range want {
-			if d := last[key]; d == nil || !strings.Contains(string(d.Body), `"resourceVersion":"`+version+`"`) {
-				lacks = key
-				return false
+		t.Cleanup(func() {
+			if p.program != "" { // the test has failed
+				p.adapter.Kill()
+				p.program = ""
+				if err := p.startAdapter(); err != nil {
+					t.Error(err)
+				}
 			}
-		}
-		for key, d := range last {
-			if want[key] == "" && d.Attr("type") != "dev.knative.apiserver.ref.delete" {
-				lacks = key
-				return false
-			}
-		}
-		return true
-	}, "the last run of an object is not of its last change (seed %d)", seed)
-	if t.Failed() {
-		t.Log(lacks)
+		})
 	}
-	t.Logf("%d writes, %d runs", n, len(sink.Of("in", "")))
-	s.idle()
+	o := watched(t, "upgraded")
+	o.permit(o.namespace, "websites", "configmaps")
+	k := &keeper{source: o.source(p, "x", watching(sink, "in", byExpression)), objects: o, sink: sink, want: map[string]int{}}
+	k.watches("True", "")
+	for _, name := range []string{"same", "changed", "again", "deleted-0"} {
+		k.apply(website, name, "0")
+		k.next("add", name)
+	}
+	for _, name := range []string{"moved", "deleted-0"} {
+		k.sited(name, name+"-0")
+		k.caused("Site/"+name+"-0", "All/"+name)
+	}
+	k.settled()
+
+	site := "moved-0" // of the ConfigMap moved
+	for i, step := range steps {
+		gone, made := fmt.Sprint("deleted-", i), fmt.Sprint("deleted-", i+1)
+		from, to := site, "moved-"+strings.Repeat("x", i%2*40)+strconv.Itoa(i+1) // what is remembered of it becomes larger, and smaller
+		k.serve(step, func() {
+			k.objects.status(k.apply(website, "same", "0"), fmt.Sprintf(`{"seen":"%d"}`, i))
+			k.apply(website, "changed", to)
+			k.objects.delete(k.read(fmt.Sprintf(website, gone, "")))
+			k.apply(website, made, "0")
+			k.objects.delete(k.read(fmt.Sprintf(website, "again", "")))
+			k.apply(website, "again", "0")
+			k.sited("moved", to)
+			k.objects.delete(k.read(fmt.Sprintf(configMap, gone, "", "[]")))
+			k.sited(made, made+"-0")
+		})
+		k.next("update", "changed")
+		k.next("delete", gone)
+		k.next("add", made)
+		k.replaced("again")
+		k.caused("Site/"+from, "Site/"+to, "All/moved", "Site/"+gone+"-0", "All/"+gone, "Site/"+made+"-0", "All/"+made)
+		k.settled()
+		if n := k.lists("gone"); step.expired != (n > 0) {
+			t.Errorf("%d watches expired: %v was expected", n, step.expired)
+		}
+		if n := k.lists("complete"); n > 0 && !step.expired && *older == "" {
+			t.Errorf("%d lists after a restart, whose version is recent", n)
+		}
+
+		// What changes while it runs comes too, and goes on from the versions and marks of the other program.
+		k.apply(website, "changed", to+"-running")
+		k.next("update", "changed")
+		site = to + "-running"
+		k.sited("moved", site)
+		k.caused("Site/"+to, "Site/"+site, "All/moved")
+		k.settled()
+	}
+	k.restartAPI() // while the adapter runs
+	k.apply(website, "changed", "last")
+	k.next("update", "changed")
+	k.settled()
+	k.ready()
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -108,28 +107,6 @@ func TestWatchToken_OnlyForNamedAccounts(t *testing.T) {
 	refusedBy(t, tokenPolicy, func() error { return request(ns, "watcher") })
 	s.delete()
 	refusedBy(t, tokenPolicy, func() error { return request(ns, "other") })
-}
-
-// A new source watches, and a change of an object wakes its key: the adapter is refused
-// at most until the controller has allowed the account.
-func TestWatch_NewSourceIsReady(t *testing.T) {
-	t.Parallel()
-	p, sink, ns := running(t), newSink(t), namespace(t, "watches")
-	accounts(t, ns, "watcher")
-	if _, err := server.Client.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "watcher"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "watcher"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	p.create(t, ns, "x", to(sink, "in")+"watch: {serviceAccountName: watcher, resources: [{apiVersion: v1, kind: ConfigMap}]}\n")
-	t.Logf("ready after %s", time.Since(began).Round(10*time.Millisecond))
-	if _, err := server.Client.CoreV1().ConfigMaps(ns).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	sink.Next(t, "in", "ConfigMap/"+ns+"/a")
 }
 
 // The controller may write the accounts to watch with into the one ClusterRole, also as

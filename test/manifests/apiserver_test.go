@@ -122,15 +122,6 @@ func TestCRD_IsAccepted(t *testing.T) {
 	}
 }
 
-func fromYAML(t *testing.T, text string) map[string]any {
-	t.Helper()
-	var object map[string]any
-	if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
-		t.Fatalf("the test's own YAML: %v", err)
-	}
-	return integers(object).(map[string]any)
-}
-
 // integers turns float64 into int64 where nothing is lost, as the API server
 // reads JSON.
 func integers(value any) any {

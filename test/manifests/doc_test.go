@@ -1,16 +1,15 @@
 // Package manifests tests the YAML of config without a cluster.
 //
-// It guarantees that an API server takes the CRD, that its schema, defaults and
-// rules say what the Go types, SetDefaults and Validate say, that the objects
-// fit each other, and that identities and pods have no more than they need.
+// It guarantees that the CRD's schema has the fields of the Go types, that the API server and an adapter with a file take
+// the same specs, that the objects fit each other, and that identities and pods have no more than they need: exact
+// rights are here alone.
 //
-// How it works: the CRD and its objects go through the API server's own code
-// (pruning, defaulting, validation, CEL with its cost limits). The other files
-// are read as the types of k8s.io/api, which refuses unknown fields. The
+// How it works: the CRD and thousands of objects go through the API server's own code (pruning, defaulting, validation,
+// CEL with its cost limits). The other files are read as the types of k8s.io/api, which refuses unknown fields. The
 // kustomization is built with the kustomize of tools.
 //
-// It leaves to others: a running API server (test/cluster) and building images
-// (hack/test-release.sh).
+// It leaves to others: what a running API server decides, such as which specs it refuses with which words, and the
+// admission policies (test/cluster); building images (hack/test-release.sh).
 package manifests
 
 import (

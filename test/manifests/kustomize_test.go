@@ -87,6 +87,13 @@ func TestKustomize_Components(t *testing.T) {
 		"cli": {added: []string{
 			"ClusterRole/reschedule-viewer", "ClusterRoleBinding/reschedule-viewer", "Role/reschedule-cli", "Role/reschedule-viewer-token", "ServiceAccount/reschedule-viewer",
 		}},
+		"olm": {
+			added: []string{"Role/reschedule-controller-adapter", "RoleBinding/reschedule-controller-adapter"},
+			removed: slices.Sorted(slices.Values(slices.Concat([]string{
+				"ConfigMap/config-reschedule", "StatefulSet/reschedule-adapter", "ValidatingAdmissionPolicy/reschedule-status", "ValidatingAdmissionPolicyBinding/reschedule-status",
+			}, namesIn(t, "204-adapter-oidc-rbac.yaml"), namesIn(t, "206-adapter-watch-rbac.yaml")))),
+			changed: []string{"Deployment/reschedule-controller"},
+		},
 		"replicated": {changed: []string{"NetworkPolicy/reschedule-adapter", "StatefulSet/reschedule-adapter"}},
 		"peer-certificates": {added: []string{
 			"Certificate/reschedule-adapter-peers", "Certificate/reschedule-adapter-peers-ca", "Issuer/reschedule-adapter-peers", "Issuer/reschedule-adapter-peers-root",

@@ -152,8 +152,12 @@ func TestPrintedSources_AreAccepted(t *testing.T) {
 func acceptedSource(t *testing.T, objects map[string][]string) v1alpha1.RescheduleSource {
 	t.Helper()
 	source := only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource")
-	if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
-		t.Errorf("the RescheduleSource is refused: %q, %v\n%s", api, validate, objects["RescheduleSource"][0])
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(objects["RescheduleSource"][0]), &tree); err != nil {
+		t.Fatal(err)
+	}
+	if _, refused := server(t).admit(t.Context(), integers(tree).(map[string]any)); len(refused) > 0 {
+		t.Errorf("the RescheduleSource is refused: %q\n%s", refused, objects["RescheduleSource"][0])
 	}
 	return source
 }

@@ -1,10 +1,8 @@
 package manifests
 
 import (
-	"encoding/json"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
@@ -126,101 +123,6 @@ func TestSchema_HasTheFieldsOfTheTypes(t *testing.T) {
 	walk(t, "status", &status, reflect.TypeFor[v1alpha1.RescheduleSourceStatus]())
 }
 
-// The schema's defaults and SetDefaults agree.
-func TestSchema_DefaultsAgree(t *testing.T) {
-	t.Parallel()
-	for name, spec := range map[string]string{
-		"nothing given":  sink,
-		"watch":          watching(secrets),
-		"parts of watch": sink + "watch: {serviceAccountName: null, namespaceSelector: {}, resources: [{" + secrets + ", changes: null, selector: {}}], resync: {over: null}}",
-		"all of watch": sink + "watch: {serviceAccountName: a, namespaceSelector: {matchLabels: {a: b}}, resources: [{" + secrets +
-			", changes: Spec, key: x}], resync: {onRevision: false, over: 1h}}",
-		"dead letters": sink + "deadLetters: {keep: 5}\nwarmUp: 3s\njitter: 0.5",
-		"empty parts":  sink + "delivery: {}\ningest: {}\nlimits: {}\ndeadLetters: {}",
-		"null parts":   sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
-		"parts of parts": sink + "delivery: {retry: 3, backoffDelay: PT2S}\ningest: {key: event.id}\nlimits: {maxPerSecond: 5}\n" +
-			"delay: 1m\nmaxInterval: 10h\nsuspend: true",
-		"everything given": sink + "delivery: {retry: 3, backoffPolicy: linear, backoffDelay: PT2S, timeout: PT1M, backoffMax: PT4S, retryAfterMax: PT3S, format: json}\n" +
-			"ingest: {conflictPolicy: keep, policies: [fail], maxDelay: 1h, authentication: required}\nlimits: {maxInFlight: 1, maxPerSecond: 5, maxPending: 6, maxBytes: 7Mi}\naccess: rbac\naudit: true\ndelay: 1m\nconflictPolicy: fail",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			text := withSpec(spec)
-			stored, errs := server(t).admit(t.Context(), fromYAML(t, text))
-			if len(errs) > 0 {
-				t.Fatalf("refused: %v", errs)
-			}
-			var want, got v1alpha1.RescheduleSource
-			if err := yaml.UnmarshalStrict([]byte(text), &want); err != nil {
-				t.Fatal(err)
-			}
-			want.SetDefaults(t.Context())
-			raw, err := json.Marshal(stored)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("the API server's defaults differ (-SetDefaults +API server):\n%s", diff)
-			}
-		})
-	}
-}
-
-// populated fills every field of a type, with what is valid where it has to be.
-func populated(typ reflect.Type) reflect.Value {
-	v := reflect.New(typ).Elem()
-	switch typ {
-	case reflect.TypeFor[apis.URL]():
-		v.Set(reflect.ValueOf(*apis.HTTP("sink.example")))
-		return v
-	case reflect.TypeFor[metav1.Time]():
-		v.Set(reflect.ValueOf(metav1.Unix(1_800_000_000, 0)))
-		return v
-	}
-	switch typ.Kind() {
-	case reflect.String:
-		v.SetString("x")
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int32, reflect.Int64:
-		v.SetInt(7)
-	case reflect.Float64:
-		v.SetFloat(0.5)
-	case reflect.Pointer:
-		v.Set(reflect.New(typ.Elem()))
-		v.Elem().Set(populated(typ.Elem()))
-	case reflect.Slice:
-		v.Set(reflect.Append(v, populated(typ.Elem())))
-	case reflect.Map:
-		v.Set(reflect.MakeMap(typ))
-		v.SetMapIndex(populated(typ.Key()), populated(typ.Elem()))
-	case reflect.Struct:
-		for i := range typ.NumField() {
-			v.Field(i).Set(populated(typ.Field(i).Type))
-		}
-	}
-	return v
-}
-
-// A full status is stored as it is.
-func TestSchema_StoresAFullStatus(t *testing.T) {
-	t.Parallel()
-	status := populated(reflect.TypeFor[v1alpha1.RescheduleSourceStatus]()).Interface().(v1alpha1.RescheduleSourceStatus)
-	object := fromYAML(t, withSpec(sink))
-	object["status"] = toTree(t, status)
-	want := toTree(t, object)["status"]
-	stored, errs := server(t).admit(t.Context(), object)
-	if len(errs) > 0 {
-		t.Errorf("refused: %v", errs)
-	}
-	if diff := cmp.Diff(want, stored["status"]); diff != "" {
-		t.Errorf("the API server changes it (-written +stored):\n%s", diff)
-	}
-}
-
 // docs/conformance.md: what every Knative source may carry survives.
 func TestSchema_StoresTheDuckType(t *testing.T) {
 	t.Parallel()
@@ -283,21 +185,4 @@ func TestSchema_BoundsEveryValue(t *testing.T) {
 		}
 	}
 	look("spec", server(t).schema.Properties["spec"])
-}
-
-// The schema requires what Knative requires.
-func TestSchema_RequiresWhatKnativeRequires(t *testing.T) {
-	t.Parallel()
-	root := server(t).schema
-	spec, status := root.Properties["spec"], root.Properties["status"]
-	if !slices.Contains(spec.ValueValidation.Required, "sink") || !slices.Contains(root.ValueValidation.Required, "spec") {
-		t.Error("spec.sink is not required")
-	}
-	conditions := status.Properties["conditions"]
-	if got, want := conditions.Items.ValueValidation.Required, []string{"type", "status"}; !cmp.Equal(got, want) {
-		t.Errorf("of a condition %v is required, want %v", got, want)
-	}
-	if status.Properties["sinkUri"].Type != "string" {
-		t.Error("status.sinkUri is no string")
-	}
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,38 +40,18 @@ func launchGroup(t *testing.T) []*harness.Adapter {
 			t.Fatal(err)
 		}
 	}
-	var peers []string
-	for _, name := range []string{"a", "b", "c"} {
-		address, err := harness.FreePair()
-		if err != nil {
-			t.Fatal(err)
-		}
-		peers = append(peers, name+"="+address)
-	}
-	members := make([]*harness.Adapter, 3)
-	var all sync.WaitGroup
-	for i, name := range []string{"a", "b", "c"} {
-		all.Go(func() {
-			a, err := harness.Process{Binary: program}.Launch(harness.Flags(sources, filepath.Join(dir, name), "--replicated", "--member", name, "--peers", strings.Join(peers, ","), "--peer-tls-dir", dir)...)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			members[i] = a
-		})
-	}
-	all.Wait()
+	members, err := harness.Process{Binary: program}.LaunchGroup(func(name string) []string {
+		return harness.Flags(sources, filepath.Join(dir, name), "--peer-tls-dir", dir)
+	})
 	t.Cleanup(func() {
 		for _, a := range members {
-			if a != nil {
-				a.Kill()
-			}
+			a.Kill()
 		}
 	})
-	if t.Failed() {
-		t.FailNow()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return members
+	return slices.Collect(maps.Values(members))
 }
 
 // A real Prometheus scrapes three members: each query of the board of a group returns series,

@@ -272,18 +272,6 @@ func TestRandomClaims_KeepTheSums(t *testing.T) {
 	}
 }
 
-func BenchmarkGrowAndRelease(b *testing.B) {
-	budget := New(128 * mib)
-	other := budget.Claim("ns", "src")
-	other.TryGrow(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		c := budget.Claim("ns", "src")
-		c.TryGrow(4096)
-		c.Release()
-	}
-}
-
 // A claim that is held for long gives way to a namespace that was refused and holds less, and only one does. Without
 // that the first namespaces kept all, and a newcomer found nothing for ever.
 func TestRenew_GivesWayToWhoHoldsLess(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"testing"
 
-	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/pkg/observability"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
@@ -42,22 +41,6 @@ func TestLogging_LevelOfTheConfigMap(t *testing.T) {
 	}
 }
 
-// The log level changes while the adapter runs.
-func TestLogging_ChangesAtRunTime(t *testing.T) {
-	t.Parallel()
-	inCluster(t, func(r *env) {
-		r.connect()
-		expect(t, "level", slog.LevelDebug, r.level.Level())
-		r.put(configMap(configLogging, map[string]string{levelKey: "error"}))
-		expect(t, "level", slog.LevelError, r.level.Level())
-		r.put(configMap(configLogging, map[string]string{levelKey: "loud"}))
-		expect(t, "level after a bad one", slog.LevelError, r.level.Level())
-		expect(t, "lines", 1, r.log.count("the log level stays as it was"))
-		r.remove(configMap(configLogging, nil))
-		expect(t, "level without any", slog.LevelError, r.level.Level())
-	}, configMap(configLogging, map[string]string{levelKey: "debug"}))
-}
-
 // The flags follow config-features.
 func TestFeatures_FollowTheConfigMap(t *testing.T) {
 	t.Parallel()
@@ -77,39 +60,6 @@ func TestFeatures_FollowTheConfigMap(t *testing.T) {
 		}
 		r.put(configMap(configFeatures, nil))
 		expect(t, "mode", true, c.configs.flags().IsAuthorizationDefaultModeSameNamespace())
-	})
-}
-
-// kubectl replace --force, a prune, an operator: for a moment it is not there.
-func TestFeatures_StayWhenDeleted(t *testing.T) {
-	t.Parallel()
-	inCluster(t, func(r *env) {
-		c := r.connect()
-		strict := configMap(configFeatures, map[string]string{
-			"transport-encryption": "strict", "authentication-oidc": "enabled", "default-authorization-mode": "deny-all",
-		})
-		inForce := func(when string) {
-			t.Helper()
-			flags := c.configs.flags()
-			if !c.configs.flags().IsStrictTransportEncryption() || !flags.IsOIDCAuthentication() || flags[feature.AuthorizationDefaultMode] != feature.AuthorizationDenyAll {
-				t.Errorf("%s: strict %t, flags %v", when, c.configs.flags().IsStrictTransportEncryption(), flags)
-			}
-		}
-		r.put(strict)
-		inForce("as told")
-		r.remove(strict)
-		inForce("deleted")
-		r.put(configMap(configLogging, map[string]string{levelKey: "error"})) // all are read again
-		inForce("deleted, and another changed")
-		expect(t, "lines", 1, r.log.count("a ConfigMap was deleted"))
-		r.put(strict)
-		inForce("back")
-		r.put(configMap(configFeatures, map[string]string{"authentication-oidc": "disabled"}))
-		if c.configs.flags().IsOIDCAuthentication() {
-			t.Error("it is not followed any more")
-		}
-		r.remove(strict)
-		expect(t, "lines", 2, r.log.count("a ConfigMap was deleted"))
 	})
 }
 

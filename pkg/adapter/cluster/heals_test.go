@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ func TestHeals_ConfigMapsBrokenForAMinute(t *testing.T) {
 					breaks(r)
 					take(time.Minute)
 					expect(t, "while it is "+how, row.was, row.now(r, c))
+					if strings.HasSuffix(how, "removed") && name != configObservability {
+						expect(t, "lines of a removal", 1, r.log.count("a ConfigMap was deleted"))
+					}
 					r.put(configMap(name, row.first))
 					expect(t, "as it was", row.was, row.now(r, c))
 					r.put(configMap(name, row.next))

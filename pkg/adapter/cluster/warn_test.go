@@ -177,3 +177,35 @@ func TestWarn_LimitsEachReason(t *testing.T) {
 		}
 	})
 }
+
+// An event that was refused is a Warning when its sender had a token. The text is fixed: a sender must not choose what an
+// Event says.
+func TestEventsRefused_FixedText(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refusal error
+		token   bool
+		says    string
+	}{
+		"too large":       {schedule.Refuse(schedule.CodeTooLarge, "billboard"), true, "because it is too large"},
+		"invalid":         {schedule.Refuse(schedule.CodeInvalid, "billboard"), true, "because it cannot be used"},
+		"denied":          {schedule.Refuse(schedule.CodeDenied, "billboard"), true, ""},
+		"without a token": {schedule.Refuse(schedule.CodeTooLarge, "billboard"), false, ""},
+	} {
+		inCluster(t, func(r *env) {
+			src := *someSource
+			src.Ingest.NeedsToken = c.token
+			r.connect().EventsRefused(&src, c.refusal)
+			synctest.Wait()
+			list, err := r.kube.CoreV1().Events("ops").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != min(1, len(c.says)) {
+				t.Fatalf("%s: events are %v, %v", name, list, err)
+			}
+			for _, e := range list.Items {
+				if !strings.Contains(e.Message, c.says) || strings.Contains(e.Message, "billboard") {
+					t.Errorf("%s: %s", name, e.Message)
+				}
+			}
+		})
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -386,7 +387,7 @@ func TestObjects_WatchKeepsNoLargeEvent(t *testing.T) {
 	const watches = 50
 	event := `{"type":"MODIFIED","object":{"metadata":{"annotations":{"a":"` + strings.Repeat("x", 256<<10) + `"}}}}` + "\n" +
 		`{"type":"MODIFIED","object":{"metadata":{"name":"second"}}}` + "\n"
-	before := used()
+	before := heap.WithStacks()
 	var idle, ended sync.WaitGroup
 	goOn := make(chan struct{})
 	idle.Add(watches)
@@ -410,7 +411,7 @@ func TestObjects_WatchKeepsNoLargeEvent(t *testing.T) {
 		})
 	}
 	idle.Wait()
-	if held := int64(used()-before) / watches; held > 64<<10 {
+	if held := (heap.WithStacks() - before) / watches; held > 64<<10 {
 		t.Errorf("a watch that waits holds %d KB", held>>10)
 	}
 	close(goOn)

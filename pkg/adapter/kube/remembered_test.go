@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -87,7 +88,7 @@ func TestObjects_DiscoveryIsBounded(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	before := used()
+	before := heap.WithStacks()
 	var ended sync.WaitGroup
 	for i := range calls {
 		ended.Go(func() {
@@ -102,7 +103,7 @@ func TestObjects_DiscoveryIsBounded(t *testing.T) {
 	}
 	// Until all of it is read, what the readers are done with is among what the process holds. The calls wait longer.
 	for deadline := time.Now().Add(CallTimeout / 2); ; {
-		held := int64(used() - before)
+		held := heap.WithStacks() - before
 		if held <= 6<<20 {
 			break
 		}

@@ -13,7 +13,7 @@ import (
 
 // A burst of changes is reported in batches, and none is lost.
 func TestBurst_IsBatched(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		batches := w.s.batch
@@ -36,7 +36,7 @@ func TestQuota_BlocksAndLosesNothing(t *testing.T) {
 		src := own()
 		src.MaxPending = 5
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		for i := range 12 {
 			w.api.put("Website", fmt.Sprintf("ops/%02d", i), true)
 		}
@@ -64,7 +64,7 @@ func TestQuota_BlocksAndLosesNothing(t *testing.T) {
 
 // An object whose metadata is too large is left out, the others go on.
 func TestLarge_OthersGoOn(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		s := w.m.find(w.src.UID)
@@ -84,7 +84,7 @@ func TestLarge_OthersGoOn(t *testing.T) {
 // The watches of a suspended source close after a while, and one list at most is made
 // when it goes on.
 func TestSuspended_ClosesItsWatches(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
@@ -119,7 +119,7 @@ func TestResync_QuotaRepeatsNothing(t *testing.T) {
 		src.Watch.ResyncOnRevision = true
 		src.Watch.Revision, src.MaxPending = "r1", 10
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		const n = 45
 		for i := range n {
 			w.api.put("Website", fmt.Sprintf("ops/%02d", i), true)
@@ -161,7 +161,7 @@ func TestResync_OnRevision(t *testing.T) {
 			Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny,
 		})
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		for _, path := range []string{"ops/a", "ops/b"} {
 			w.api.put("Website", path, true)
 		}
@@ -202,7 +202,7 @@ func TestResync_OnRevision(t *testing.T) {
 
 // A source that would take too many watches has this in its status, and keeps its watches.
 func TestStreams_AreBounded(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 		for i := range 8 {
 			name := fmt.Sprintf("n%d", i)
@@ -229,7 +229,7 @@ func TestStreams_WaitingOnesGiveWay(t *testing.T) {
 			all = append(all, schedule.WatchResource{Version: "v1", Kind: fmt.Sprint("Missing", i), Changes: schedule.ChangesAny})
 		}
 		return sourceOf(append(all, schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesAny})...)
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Resource.Kind == "Node" }
 		w.api.put("Website", "ops/a", true)
 		w.streams = 4

@@ -18,7 +18,7 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata},
 			schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata})
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		owned := func(names ...string) func(*object) {
 			return func(o *object) {
@@ -79,7 +79,7 @@ func TestBytes_OfTwoWatchesAtOnce(t *testing.T) {
 		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 		put := func(length int) {
 			for _, name := range []string{"n1", "n2"} {
@@ -103,50 +103,42 @@ func TestBytes_OfTwoWatchesAtOnce(t *testing.T) {
 	})
 }
 
-// A row of an older program has no bytes: the marks are counted anew, once. Nothing is
-// scheduled or listed for that.
-func TestBytes_OlderRowIsCountedAnew(t *testing.T) {
-	for name, older := range map[string]func(c store.MarkCount) string{
-		"without bytes": func(c store.MarkCount) string { return fmt.Sprintf("c|%016x|%d", c.Watch, c.Marks) },
-		"damaged":       func(c store.MarkCount) string { return fmt.Sprintf("c|%016x|%d|-1", c.Watch, c.Marks) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, own, func(t *testing.T, w *world) {
-				for i := range 10 {
-					w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
-				}
-				w.start()
-				w.settle(time.Minute)
-				marked := w.s.Bytes()
-				w.m.Close() // what follows is the older program's
-				states, err := w.s.States()
-				at := slices.IndexFunc(states, func(s store.WatchState) bool { _, ok := s.MarkCount(); return ok })
-				if err != nil || at < 0 {
-					t.Fatal(states, err)
-				}
-				count, _ := states[at].MarkCount()
-				states[at].Scope = older(count)
-				if err := w.s.SetState(states[at]); err != nil {
-					t.Fatal(err)
-				}
-				for start, counted := range []int{1, 0} {
-					w.stop()
-					w.start()
-					lists := w.api.lists
-					w.want("a start", time.Hour)
-					if w.s.counted != counted || w.api.lists != lists || w.s.Bytes() != marked || marked == 0 {
-						t.Errorf("start %d: counted %d times, %d lists, %d bytes, before %d", start, w.s.counted, w.api.lists-lists, w.s.Bytes(), marked)
-					}
-					w.sameBytes()
-				}
-			})
-		})
-	}
+// The marks of a row that is damaged are counted anew, once. Nothing is scheduled or listed for that.
+func TestBytes_DamagedRowIsCountedAnew(t *testing.T) {
+	run(t, own, func(t *testing.T, w *env) {
+		for i := range 10 {
+			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
+		}
+		w.start()
+		w.settle(time.Minute)
+		marked := w.s.Bytes()
+		w.m.Close()
+		states, err := w.s.States()
+		at := slices.IndexFunc(states, func(s store.WatchState) bool { _, ok := s.MarkCount(); return ok })
+		if err != nil || at < 0 {
+			t.Fatal(states, err)
+		}
+		count, _ := states[at].MarkCount()
+		states[at].Scope = fmt.Sprintf("c|%016x|%d|-1", count.Watch, count.Marks)
+		if err := w.s.SetState(states[at]); err != nil {
+			t.Fatal(err)
+		}
+		for start, counted := range []int{1, 0} {
+			w.stop()
+			w.start()
+			lists := w.api.lists
+			w.want("a start", time.Hour)
+			if w.s.counted != counted || w.api.lists != lists || w.s.Bytes() != marked || marked == 0 {
+				t.Errorf("start %d: counted %d times, %d lists, %d bytes, before %d", start, w.s.counted, w.api.lists-lists, w.s.Bytes(), marked)
+			}
+			w.sameBytes()
+		}
+	})
 }
 
 // A count of a watch whose marks a crash has removed before it goes away, and its bytes with it.
 func TestBytes_CountWithoutMarksGoes(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		if err := w.s.SetState(counted(77, 10, 5000)); err != nil {
@@ -169,7 +161,7 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 		src := own()
 		src.Ceilings.MaxBytes = 6000
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		const n = 60
 		put := func(from, to int) {
 			for i := from; i < to; i++ {
@@ -219,7 +211,7 @@ func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
 		src := own()
 		src.Ceilings.MaxBytes = 1000
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for i := range 20 {
@@ -249,7 +241,7 @@ func TestBytes_DeletionsFreeSpace(t *testing.T) {
 				src := own()
 				src.Ceilings.MaxBytes = 30_000
 				return src
-			}, func(t *testing.T, w *world) {
+			}, func(t *testing.T, w *env) {
 				put := func(from, to int) {
 					for i := from; i < to; i++ {
 						w.api.put("Website", fmt.Sprintf("ops/%03d", i), true)
@@ -297,17 +289,13 @@ func TestBytes_DeletionsFreeSpaceAgain(t *testing.T) {
 		src := own()
 		src.Ceilings.MaxBytes = 30_000
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.mu.Lock()
 		w.s.delivers = true
 		w.mu.Unlock()
 		const all, fits = 400, 150
-		rounds := 3
-		if testing.Short() {
-			rounds = 2
-		}
-		for round := range rounds {
+		for round := range 2 {
 			for i := range all {
 				w.api.put("Website", fmt.Sprintf("ops/%d-%03d", round, i), true)
 			}
@@ -342,7 +330,7 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 		src := own()
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.api.put("Namespace", "n1", true, team("a"))
 		w.start()
 		w.settle(time.Minute)
@@ -369,7 +357,7 @@ func TestBytes_NeighbourIsNotRefused(t *testing.T) {
 		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
 		src.Ceilings.MaxBytes = 200_000
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		var owners []any
 		for i := range 60 {
 			owners = append(owners, ownerOf("example.com/v1", "Website", strings.Repeat("a", 200)+fmt.Sprint(i)))
@@ -400,7 +388,7 @@ func TestBytes_NeighbourIsNotRefused(t *testing.T) {
 func TestOwners_TooManyAreTold(t *testing.T) {
 	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		var owners []any
 		own := func(o *object) { o.owners = owners }
 		for i := range maxOwners {

@@ -11,7 +11,7 @@ import (
 // The first start schedules each object once, spread over time, and younger objects
 // at once. A restart schedules nothing.
 func TestStart_EachObjectOnce(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		var want []string
 		for i := range 10 {
 			path := fmt.Sprintf("ops/old%d", i)
@@ -61,7 +61,7 @@ func TestStart_EachObjectOnce(t *testing.T) {
 
 // Changes, status changes and deletions while everything works.
 func TestWatch_ChangesWakeOnce(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.want("nothing", time.Minute)
 		w.api.put("Website", "ops/a", true)
@@ -84,80 +84,9 @@ func TestWatch_ChangesWakeOnce(t *testing.T) {
 	})
 }
 
-// What happened while the adapter was down is found, with an expired version too.
-func TestRestart_FindsChangesAndDeletions(t *testing.T) {
-	for _, compacted := range []bool{false, true} {
-		t.Run(fmt.Sprint("compacted ", compacted), func(t *testing.T) {
-			run(t, own, func(t *testing.T, w *world) {
-				for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-					w.api.put("Website", "ops/"+name, true)
-				}
-				w.start()
-				w.settle(time.Minute)
-				w.stop()
-				w.api.put("Website", "ops/b", true)
-				w.api.put("Website", "ops/d", false)
-				w.api.remove("Website", "ops/f")
-				w.api.put("Website", "ops/h", true)
-				w.api.remove("Website", "ops/a")
-				w.api.put("Website", "ops/a", true) // made again
-				if compacted {
-					w.api.compact()
-				}
-				w.start()
-				wakes := w.settle(time.Minute)
-				got := map[string]int{}
-				for _, k := range wakes {
-					got[k.key]++
-					if k.delay != 0 {
-						t.Errorf("%s has a delay of %s", k.key, k.delay)
-					}
-				}
-				for _, key := range []string{"Website/ops/a", "Website/ops/b", "Website/ops/f", "Website/ops/h"} {
-					if got[key] == 0 {
-						t.Errorf("%s was not scheduled", key)
-					}
-					delete(got, key)
-				}
-				if len(got) > 0 {
-					t.Errorf("scheduled without a change: %v", got)
-				}
-				if w.status().Objects != 7 {
-					t.Errorf("status %+v, want 7 objects", w.status())
-				}
-				w.want("quiet", time.Hour)
-			})
-		})
-	}
-}
-
-// Dropped connections and expired versions while the adapter runs lose nothing and
-// repeat nothing.
-func TestWatch_DropsAndExpiredVersions(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
-		for i := range 8 {
-			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
-		}
-		w.start()
-		w.settle(time.Minute)
-		for range 3 {
-			w.api.cut()
-			w.api.put("Website", "ops/3", true)
-			w.api.remove("Website", "ops/5")
-			w.api.compact()
-			w.want("after an outage", time.Minute, "update Website/ops/3", "delete Website/ops/5")
-			w.api.put("Website", "ops/5", true)
-			w.want("made again", time.Minute, "add Website/ops/5")
-		}
-		if w.status().Status != schedule.WatchTrue {
-			t.Errorf("status %+v", w.status())
-		}
-	})
-}
-
 // A version that expires between two pages starts the list anew.
 func TestList_ExpiresBetweenPages(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		for i := range 9 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
 		}
@@ -183,7 +112,7 @@ func TestList_ExpiresBetweenPages(t *testing.T) {
 
 // A crash between two pages repeats nothing of the first, and loses no deletion.
 func TestList_CrashBetweenPages(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		for i := range 9 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
 		}
@@ -208,7 +137,7 @@ func TestList_CrashBetweenPages(t *testing.T) {
 
 // A list out of order proves no deletion.
 func TestList_OutOfOrder(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.shuffled = true
 		for i := range 5 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
@@ -225,79 +154,5 @@ func TestList_OutOfOrder(t *testing.T) {
 		if len(w.warned) == 0 {
 			t.Error("the owner was not warned")
 		}
-	})
-}
-
-// A kind that does not exist is waited for; when it goes nothing is deleted.
-func TestStatus_KindComesAndGoes(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
-		w.api.set(func() { delete(w.api.kinds, "Website") })
-		w.start()
-		w.settle(time.Minute)
-		if s := w.status(); s.Status != schedule.WatchFalse || s.Reason != schedule.WatchNoSuchKind {
-			t.Errorf("status %+v", s)
-		}
-		w.api.set(func() { w.api.kinds["Website"] = website })
-		w.api.put("Website", "ops/a", true)
-		w.want("the kind is there", time.Minute, "add Website/ops/a")
-		w.api.set(func() { delete(w.api.kinds, "Website") })
-		w.api.cut()
-		w.want("the kind is gone", 10*time.Minute)
-		if s := w.status(); s.Reason != schedule.WatchNoSuchKind {
-			t.Errorf("status %+v", s)
-		}
-		w.api.set(func() { w.api.kinds["Website"] = website })
-		w.api.remove("Website", "ops/a")
-		w.want("the kind is back, the object is not", time.Minute, "delete Website/ops/a")
-		if s := w.status(); s.Status != schedule.WatchTrue {
-			t.Errorf("status %+v", s)
-		}
-	})
-}
-
-// Rights that come and go lose nothing, and the status names the command.
-func TestStatus_ForbiddenFlaps(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
-		w.api.put("Website", "ops/a", true)
-		w.start()
-		w.settle(time.Minute)
-		for range 3 {
-			w.api.set(func() { w.api.forbids = denyAll })
-			w.api.cut()
-			w.api.put("Website", "ops/a", true)
-			w.api.remove("Website", "ops/b")
-			w.want("forbidden", 10*time.Minute)
-			s := w.status()
-			if want := "kubectl auth can-i list websites.example.com -n ops --as=system:serviceaccount:ops:watcher"; s.Reason != schedule.WatchForbidden || !contains(s.Message, want) {
-				t.Errorf("status %+v", s)
-			}
-			w.api.put("Website", "ops/b", true)
-			w.api.set(func() { w.api.forbids = nil })
-			wakes := w.settle(10 * time.Minute)
-			if len(wakes) < 2 || w.status().Status != schedule.WatchTrue {
-				t.Errorf("allowed again: %v, %+v", keys(wakes), w.status())
-			}
-		}
-	})
-}
-
-// An API server that cannot be reached is reported after a while, and nothing is lost.
-func TestStatus_Unreachable(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
-		w.start()
-		w.settle(time.Minute)
-		w.api.set(func() { w.api.down = true })
-		w.api.cut()
-		w.settle(4 * time.Second)
-		if s := w.status(); s.Status != schedule.WatchTrue {
-			t.Errorf("at once: %+v", s)
-		}
-		w.api.put("Website", "ops/a", true)
-		w.settle(time.Minute)
-		if s := w.status(); s.Reason != schedule.WatchUnreachable {
-			t.Errorf("after a minute: %+v", s)
-		}
-		w.api.set(func() { w.api.down = false })
-		w.want("back", 6*time.Minute, "add Website/ops/a")
 	})
 }

@@ -28,7 +28,7 @@ func TestHistory_EveryChangeAndNoOther(t *testing.T) {
 	t.Parallel()
 	histories(t, func(t *testing.T, seed uint64) {
 		src := []func() *schedule.Spec{own, everywhere, labelled}[seed%3]
-		h := &history{world: newWorld(t, src()), r: rand.New(rand.NewPCG(seed, 1)), wasIn: map[string]bool{}}
+		h := &history{env: newEnv(t, src()), r: rand.New(rand.NewPCG(seed, 1)), wasIn: map[string]bool{}}
 		defer h.stop()
 		h.play()
 	})
@@ -59,7 +59,7 @@ func histories(t *testing.T, play func(t *testing.T, seed uint64)) {
 }
 
 type history struct {
-	*world
+	*env
 	r     *rand.Rand
 	wasIn map[string]bool // objects whose namespace left the selection: they may wake anew
 	log   []string
@@ -99,7 +99,7 @@ func (h *history) play() {
 			h.api.set(func() { h.api.down = !h.api.down })
 		case n == 16 && running:
 			h.note("stop")
-			h.world.stop()
+			h.env.stop()
 			running = false
 		case n == 17 && running:
 			h.note("power is lost")

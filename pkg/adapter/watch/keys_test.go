@@ -22,7 +22,7 @@ func owns() *schedule.Spec {
 // Owners of other kinds cost no calls to the API server, also while the kind of the
 // owners that count does not exist: each object would be one call.
 func TestOwner_OthersCostNoCall(t *testing.T) {
-	run(t, owns, func(t *testing.T, w *world) {
+	run(t, owns, func(t *testing.T, w *env) {
 		delete(w.api.kinds, "Website")
 		for i := range 50 {
 			w.api.put("Deployment", fmt.Sprintf("ops/d%d", i), true, func(o *object) { o.owners = []any{ownerOf("batch/v1", "CronJob", "a")} })
@@ -40,7 +40,7 @@ func TestOwner_OthersCostNoCall(t *testing.T) {
 func TestOwner_FoundWithoutATurn(t *testing.T) {
 	for _, watched := range []bool{false, true} {
 		t.Run(fmt.Sprintf("watched=%t", watched), func(t *testing.T) {
-			run(t, owns, func(t *testing.T, w *world) {
+			run(t, owns, func(t *testing.T, w *env) {
 				answer := make(chan struct{})
 				w.api.finding = func(kind string) {
 					if kind == "Website" {
@@ -85,7 +85,7 @@ func TestOwner_KindComesLater(t *testing.T) {
 	for _, how := range []string{"by a change", "by itself", "after a restart", "watched, after a restart"} {
 		t.Run(how, func(t *testing.T) {
 			restart, watched := strings.HasSuffix(how, "restart"), strings.HasPrefix(how, "watched")
-			run(t, ownedByNodes, func(t *testing.T, w *world) {
+			run(t, ownedByNodes, func(t *testing.T, w *env) {
 				delete(w.api.kinds, "Node")
 				if watched {
 					w.start()
@@ -135,7 +135,7 @@ func TestOwner_KindComesLater(t *testing.T) {
 // A watch goes on that takes longer to be opened than a kind that does not exist is taken as one: it asked for
 // the kind again and again, and read no event.
 func TestOwner_WatchThatOpensSlowly(t *testing.T) {
-	run(t, owns, func(t *testing.T, w *world) {
+	run(t, owns, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		w.api.set(func() {
@@ -153,7 +153,7 @@ func TestOwner_WatchThatOpensSlowly(t *testing.T) {
 // A change of an owned object schedules its owners of the group and kind. When they
 // change, the old and the new ones are scheduled.
 func TestOwner_OldAndNew(t *testing.T) {
-	run(t, owns, func(t *testing.T, w *world) {
+	run(t, owns, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		owners := func(list ...any) func(*object) { return func(o *object) { o.owners = list } }
@@ -187,7 +187,7 @@ func TestOwner_OldAndNew(t *testing.T) {
 // The uid of an owner is any text for the API server. One that a caller could not send is left out,
 // and the owner is scheduled.
 func TestOwner_UnusableUID(t *testing.T) {
-	run(t, owns, func(t *testing.T, w *world) {
+	run(t, owns, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for i, uid := range []string{strings.Repeat("u", 200<<10), "a\x1b[2Jb"} {
@@ -203,7 +203,7 @@ func TestOwner_UnusableUID(t *testing.T) {
 
 // The key of an owner without a namespace has none.
 func TestOwner_WithoutNamespace(t *testing.T) {
-	run(t, ownedByNodes, func(t *testing.T, w *world) {
+	run(t, ownedByNodes, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		w.api.put("Deployment", "ops/agent", true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })
@@ -217,7 +217,7 @@ func TestKey_Expression(t *testing.T) {
 	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Version: "v1", Kind: "Node", Changes: schedule.ChangesAny,
 			Key: "object.metadata.labels['sites'].split(',').map(s, s == '' ? '' : object.kind + 'Site/' + s)"})
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		if s := w.status(); s.Reason == schedule.WatchInvalidKey {
@@ -254,7 +254,7 @@ func TestKey_DoesNotCompile(t *testing.T) {
 		src := own()
 		src.Watch.Resources = append(src.Watch.Resources, schedule.WatchResource{Version: "v1", Kind: "Node", Key: "object.("})
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		w.api.put("Website", "ops/a", true)

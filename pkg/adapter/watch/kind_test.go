@@ -21,7 +21,7 @@ func TestKind_InstalledAgainOtherwise(t *testing.T) {
 			{"scope", objects.Resource{Group: "example.com", Version: "v1", Kind: "Website", Plural: "websites"}, "a"},
 		} {
 			t.Run(name+", "+c.what, func(t *testing.T) {
-				run(t, src, func(t *testing.T, w *world) {
+				run(t, src, func(t *testing.T, w *env) {
 					if name == "in parts" {
 						w.api.forbids = func(_ string, q objects.Query) bool {
 							return q.Namespace == "" && q.Resource.Kind != "Namespace" && q.Resource.Namespaced
@@ -60,7 +60,7 @@ func TestKind_InstalledAgainOtherwise(t *testing.T) {
 
 // The kind of owners that is installed again with another scope has other keys.
 func TestOwner_KindHasAnotherScope(t *testing.T) {
-	run(t, owns, func(t *testing.T, w *world) {
+	run(t, owns, func(t *testing.T, w *env) {
 		put := func() {
 			w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		}
@@ -84,7 +84,7 @@ func TestOwner_KindHasAnotherScope(t *testing.T) {
 
 // A kind that discovery names and lists do not know is asked for with a back-off.
 func TestKind_NamedButNotServed(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.onPage = func(int) error { return fmt.Errorf("a list: %w", objects.ErrNoSuchKind) }
 		w.start()
 		w.settle(time.Hour)

@@ -54,12 +54,12 @@ func TestLists_HungAPIDelaysOthersOnce(t *testing.T) {
 		"a proxy's answer": errors.New("status 504"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, own, func(t *testing.T, w *world) { hungAPIDelaysOthersOnce(t, w, failure) })
+			run(t, own, func(t *testing.T, w *env) { hungAPIDelaysOthersOnce(t, w, failure) })
 		})
 	}
 }
 
-func hungAPIDelaysOthersOnce(t *testing.T, w *world, failure error) {
+func hungAPIDelaysOthersOnce(t *testing.T, w *env, failure error) {
 	w.start()
 	api := &hungAPI{server: newServer(), hangs: true, failure: failure, listed: map[string]time.Duration{}, start: time.Now()}
 	m, err := New(Config{API: api, Random: func() float64 { return 0.5 }})
@@ -96,7 +96,7 @@ func hungAPIDelaysOthersOnce(t *testing.T, w *world, failure error) {
 }
 
 // add makes a manager watch a resource for a namespace.
-func (w *world) add(m *Manager, namespace string, r objects.Resource) {
+func (w *env) add(m *Manager, namespace string, r objects.Resource) {
 	w.t.Helper()
 	src := sourceOf(schedule.WatchResource{Group: r.Group, Version: r.Version, Kind: r.Kind, Changes: schedule.ChangesMetadata})
 	src.UID, src.Namespace = "u-"+namespace, namespace
@@ -132,7 +132,7 @@ func (l *longAPI) List(ctx context.Context, a objects.Account, q objects.Query, 
 // A long list, the first one after an outage, does not delay the lists of its group for as long as it lasts:
 // others list beside it once its first page has come.
 func TestLists_LongOneAfterAHangDelaysNone(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		api := &longAPI{hungAPI: &hungAPI{server: newServer(), hangs: true, failure: context.DeadlineExceeded, listed: map[string]time.Duration{}, start: time.Now()}}
 		m, err := New(Config{API: api, Random: func() float64 { return 0.5 }})

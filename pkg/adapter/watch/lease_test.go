@@ -33,7 +33,7 @@ func TestWatch_OutlivesALease(t *testing.T) {
 		src := own()
 		src.Watch.ResyncOnRevision, src.Watch.Revision = true, "r1"
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		for _, name := range []string{"a", "b", "c"} {
 			w.api.put("Website", "ops/"+name, true)
 		}

@@ -12,13 +12,13 @@ import (
 )
 
 // listed is how many lists were begun.
-func listed(w *world) (n int) {
+func listed(w *env) (n int) {
 	w.api.set(func() { n = w.api.lists })
 	return n
 }
 
 // away deletes objects while the API server cannot be reached, and its history is gone after.
-func away(w *world, paths ...string) {
+func away(w *env, paths ...string) {
 	w.api.set(func() { w.api.down = true })
 	w.api.cut()
 	synctest.Wait()
@@ -32,10 +32,10 @@ func away(w *world, paths ...string) {
 // Short outages make no long waits, however many there are: what changed in each is found soon after
 // it. A deletion was found four minutes after the second restart of an API server.
 func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
-	for name, back := range map[string]func(*world){
-		"its history is there": func(*world) {},
-		"its history is gone":  func(w *world) { w.api.compact() },
-		"its kinds come late": func(w *world) {
+	for name, back := range map[string]func(*env){
+		"its history is there": func(*env) {},
+		"its history is gone":  func(w *env) { w.api.compact() },
+		"its kinds come late": func(w *env) {
 			var kinds map[string]objects.Resource
 			w.api.set(func() { kinds, w.api.kinds = w.api.kinds, map[string]objects.Resource{} })
 			time.Sleep(2 * time.Second)
@@ -43,7 +43,7 @@ func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, own, func(t *testing.T, w *world) {
+			run(t, own, func(t *testing.T, w *env) {
 				w.start()
 				for range 12 {
 					w.api.put("Website", "ops/a", true)
@@ -64,7 +64,7 @@ func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
 // The list after an expired version does not wait for the calls that failed before: its deletion was
 // found 2 minutes and more after the API server was back.
 func TestOutage_ExpiredVersionIsNoFailure(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for range 8 { // sooner than a watch has worked
@@ -81,7 +81,7 @@ func TestOutage_ExpiredVersionIsNoFailure(t *testing.T) {
 
 // After a long outage a change is found within half a minute and the wait before a list.
 func TestOutage_LongOneIsNoLongWait(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		for i := range 8 {
 			w.api.put("Website", "ops/a", true)
@@ -102,7 +102,7 @@ func TestOutage_NamespacesAreFoundSoon(t *testing.T) {
 		src := own()
 		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for i := range 8 {
@@ -122,7 +122,7 @@ func TestOutage_NamespacesAreFoundSoon(t *testing.T) {
 // A list that finds more deletions than may be remembered is made again, until all are reported.
 // Each of 200 lists that had passed their turns on remembered 16 MB.
 func TestList_RemembersFewDeletions(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		var paths, want []string
 		for i := range 100 {
 			paths = append(paths, fmt.Sprintf("ops/%03d", i))
@@ -146,7 +146,7 @@ func TestList_RemembersFewDeletions(t *testing.T) {
 
 // While others remember all that may be remembered, a list waits, and loses nothing.
 func TestList_WaitsForOthersDeletions(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
@@ -174,7 +174,7 @@ func TestList_WaitsForOthersDeletions(t *testing.T) {
 // Lists that are made again for their number of deletions pass their turns on, too: one whose pages
 // hang kept the lists of all others waiting without an end.
 func TestList_KeepsNoTurn(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.page = 1
 		for i := range 40 {
 			w.api.put("Website", fmt.Sprintf("ops/%03d", i), true)

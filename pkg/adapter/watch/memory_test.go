@@ -12,7 +12,7 @@ import (
 // A source that selects from more namespaces than its own namespace has memory for waits, takes nothing meanwhile, and
 // says why. The memory was neither counted nor bounded. It watches once there are fewer.
 func TestNamespaces_TooManyForTheMemory(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		for i := range 400 {
 			w.api.put("Namespace", fmt.Sprintf("n%03d", i), true, team("b"))
 		}
@@ -39,7 +39,7 @@ func TestNamespaces_TooManyForTheMemory(t *testing.T) {
 
 // Namespaces that come while a source watches find no memory. What it watches goes on, and its status says why.
 func TestNamespaces_MoreThanTheMemoryLater(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.put("Namespace", "ops", true, team("a"))
 		w.memory = 20 << 10
 		w.start()
@@ -64,7 +64,7 @@ func TestRows_OverTheMemory(t *testing.T) {
 			src.Watch.Resources = append(src.Watch.Resources, schedule.WatchResource{Version: "v1", Kind: "Website", Selector: fmt.Sprint("x=", i), Changes: schedule.ChangesMetadata, Group: "example.com"})
 		}
 		return src
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		for i := range 30 {
 			w.api.put("Namespace", fmt.Sprintf("n%03d", i), true, team("a"))
 		}
@@ -91,7 +91,7 @@ func TestRows_OverTheMemory(t *testing.T) {
 
 // Each watch of one namespace waits in memory. They were begun for all selected namespaces, however many.
 func TestNamespaces_FewWatchesWait(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 		for i := range 40 {
 			w.api.put("Namespace", fmt.Sprintf("n%03d", i), true, team("a"))
@@ -122,7 +122,7 @@ func TestStreams_LargestGivesWay(t *testing.T) {
 		return sourceOf(
 			schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesAny},
 			schedule.WatchResource{Version: "v1", Kind: "Node", Changes: schedule.ChangesAny})
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.streams = 8
 		w.start()
 		w.settle(time.Minute)

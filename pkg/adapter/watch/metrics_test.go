@@ -13,7 +13,7 @@ import (
 
 // The metrics count objects, watches, lists and changes of a source, and end with it.
 func TestMetrics_FollowTheSource(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		reader := sdk.NewManualReader()
 		w.meter = sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 		w.api.put("Website", "ops/a", true)

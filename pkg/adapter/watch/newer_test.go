@@ -27,7 +27,7 @@ func TestNewer_WhatDecides(t *testing.T) {
 	histories(t, func(t *testing.T, seed uint64) {
 		src := family()
 		src.Watch.Resources[0].Changes = schedule.ChangesSpec // a generation may come again
-		n := &newest{history: &history{world: newWorld(t, src), r: rand.New(rand.NewPCG(seed, 2))}}
+		n := &newest{history: &history{env: newEnv(t, src), r: rand.New(rand.NewPCG(seed, 2))}}
 		n.ordered = make(chan struct{}, 1)
 		defer n.stop()
 		n.play()

@@ -17,7 +17,7 @@ func TestOddName_StopsNoOtherObject(t *testing.T) {
 	for what, name := range map[string]string{"control": "a\nb", "long": strings.Repeat("n", 505), "none": ""} {
 		for _, listed := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, listed %v", what, listed), func(t *testing.T) {
-				run(t, own, func(t *testing.T, w *world) {
+				run(t, own, func(t *testing.T, w *env) {
 					if listed {
 						w.api.put("Website", "ops/"+name, true)
 					}
@@ -51,7 +51,7 @@ func TestOddObject_CostsAtMostItself(t *testing.T) {
 	for what, src := range map[string]func() *schedule.Spec{"own": own, "owner": owned, "key": keyed} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprint(what, seed), func(t *testing.T) {
-				run(t, src, func(t *testing.T, w *world) {
+				run(t, src, func(t *testing.T, w *env) {
 					r := rand.New(rand.NewPCG(seed, 1))
 					for i := range 12 {
 						w.api.put("Website", fmt.Sprintf("ops/%02d", i), true, plainObject(i))

@@ -35,7 +35,7 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 		for _, watched := range []bool{false, true} {
 			for _, crash := range []bool{false, true} {
 				t.Run(strings.Join([]string{name, map[bool]string{false: "listed", true: "watched"}[watched], map[bool]string{false: "", true: "crash"}[crash]}, ", "), func(t *testing.T) {
-					run(t, src, func(t *testing.T, w *world) {
+					run(t, src, func(t *testing.T, w *env) {
 						w.api.put("Namespace", "ops", true, team("a"))
 						if watched {
 							w.start()
@@ -91,7 +91,7 @@ func TestQuota_ObjectThatDoesNotFitWaitsAlone(t *testing.T) {
 
 // An object that did not fit during the list after a restore comes later, though it looks unchanged, and once.
 func TestQuota_SkippedAfterARestoreComes(t *testing.T) {
-	run(t, many, func(t *testing.T, w *world) {
+	run(t, many, func(t *testing.T, w *env) {
 		w.src.MaxPending = 100
 		w.src.Watch.Resources[0].Changes = schedule.ChangesSpec
 		w.api.put("Website", "ops/a", true, labelledN("one"))

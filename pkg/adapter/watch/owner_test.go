@@ -23,7 +23,7 @@ func family() *schedule.Spec {
 func TestOwner_UIDIsHearsay(t *testing.T) {
 	for name, src := range map[string]func() *schedule.Spec{"owner watched": family, "owner not watched": owns} {
 		t.Run(name, func(t *testing.T) {
-			run(t, src, func(t *testing.T, w *world) {
+			run(t, src, func(t *testing.T, w *env) {
 				w.start()
 				w.api.put("Website", "ops/a", true)
 				real := ""
@@ -46,7 +46,7 @@ func TestOwner_UIDIsHearsay(t *testing.T) {
 // The objects of an owner that was deleted are deleted after it. Their events wake its key, and leave no timer:
 // with maxInterval each deleted object would be woken for ever.
 func TestOwner_DeletedLeavesNoTimer(t *testing.T) {
-	run(t, family, func(t *testing.T, w *world) {
+	run(t, family, func(t *testing.T, w *env) {
 		owned := func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} }
 		for i := range 4 {
 			w.api.put("Website", "ops/"+string("abcd"[i]), true)
@@ -83,7 +83,7 @@ func TestOwner_DeletedLeavesNoTimer(t *testing.T) {
 
 // While the list of the owners is not complete, nothing says that an owner is gone.
 func TestOwner_NotListedYetIsNotGone(t *testing.T) {
-	run(t, family, func(t *testing.T, w *world) {
+	run(t, family, func(t *testing.T, w *env) {
 		w.api.finding = func(kind string) {
 			if kind == "Website" {
 				pass(time.Minute)
@@ -114,7 +114,7 @@ func twice() *schedule.Spec {
 
 // Of two entries of a kind both must be listed before an owner without a mark is gone.
 func TestOwner_OneOfTwoListsIsNotComplete(t *testing.T) {
-	run(t, twice, func(t *testing.T, w *world) {
+	run(t, twice, func(t *testing.T, w *env) {
 		w.api.set(func() { w.api.forbids = func(_ string, q objects.Query) bool { return q.Selector == "team=a" } })
 		w.api.put("Website", "ops/a", true, team("a"))
 		w.start()
@@ -128,7 +128,7 @@ func TestOwner_OneOfTwoListsIsNotComplete(t *testing.T) {
 
 // A resync is no news. The key of an owner that is gone keeps the event that a caller gave it.
 func TestResync_KeepsTheEventOfACaller(t *testing.T) {
-	run(t, family, func(t *testing.T, w *world) {
+	run(t, family, func(t *testing.T, w *env) {
 		w.api.put("Deployment", "ops/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
 		w.start()
 		w.settle(time.Minute)
@@ -151,7 +151,7 @@ func TestResync_KeepsTheEventOfACaller(t *testing.T) {
 // Before the owners are listed, an ownerReference may say any uid, as of an owner that was made again. The owner's own
 // event is not of another object then: it would end what a caller scheduled.
 func TestOwner_HearsayEndsNoSchedule(t *testing.T) {
-	run(t, family, func(t *testing.T, w *world) {
+	run(t, family, func(t *testing.T, w *env) {
 		w.api.set(func() { w.api.forbids = func(_ string, q objects.Query) bool { return q.Resource.Kind == "Website" } })
 		w.api.put("Website", "ops/a", true)
 		w.start()

@@ -64,7 +64,7 @@ func TestReading_FewAtOnceAndFair(t *testing.T) {
 // The watches of one namespace leave others a turn, however long their events take to arrive. Four
 // events without an end kept all watches from reading, for ten minutes.
 func TestReading_OneNamespaceLeavesTurns(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for range 2 * maxReading {
@@ -122,7 +122,7 @@ func TestReading_LongOnePassesItOn(t *testing.T) {
 
 // A watch that waits for events has no turn, nor does one that ended.
 func TestReading_IdleWatchHasNoTurn(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		for range maxReading + 1 {
@@ -147,7 +147,7 @@ func TestReading_IdleWatchHasNoTurn(t *testing.T) {
 func TestEvaluate_InTurn(t *testing.T) {
 	run(t, func() *schedule.Spec {
 		return sourceOf(schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Key: "object.metadata.name", Changes: schedule.ChangesAny})
-	}, func(t *testing.T, w *world) {
+	}, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		var held []*budget.Claim

@@ -15,7 +15,7 @@ func TestWatch_EtcdIsPutBack(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		for name, src := range map[string]func() *schedule.Spec{"own": own, "everywhere": everywhere, "labelled": labelled} {
 			t.Run(fmt.Sprintf("%s, restart %t", name, restart), func(t *testing.T) {
-				run(t, src, func(t *testing.T, w *world) {
+				run(t, src, func(t *testing.T, w *env) {
 					w.src.Watch.Resources[0].Changes = schedule.ChangesSpec
 					w.api.put("Namespace", "ops", true, team("a"))
 					for _, name := range []string{"changed", "unchanged", "gone"} {
@@ -62,7 +62,7 @@ func TestWatch_EtcdIsPutBack(t *testing.T) {
 
 // A crash while the list after a restore is under way leaves no object out.
 func TestWatch_EtcdIsPutBackAndCrash(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.src.Watch.Resources[0].Changes = schedule.ChangesSpec
 		for i := range 6 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
@@ -111,7 +111,7 @@ func TestStandingOf_NumbersOnly(t *testing.T) {
 
 // The namespaces that a source follows are listed again too, after etcd was put back.
 func TestNamespaces_EtcdIsPutBack(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.put("Namespace", "a", true, team("a"))
 		w.api.put("Namespace", "b", true, team("b"))
 		w.api.put("Website", "b/1", true)
@@ -130,7 +130,7 @@ func TestNamespaces_EtcdIsPutBack(t *testing.T) {
 
 // An aggregated API with several servers, of which one lags for a moment, is not put back to an older state.
 func TestVersion_LagIsNoRestore(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		for i := range 5 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
 		}

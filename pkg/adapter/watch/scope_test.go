@@ -29,7 +29,7 @@ func team(name string) func(*object) {
 // All namespaces have one watch; narrowing and widening schedule nothing that was
 // watched already.
 func TestScope_NarrowAndWiden(t *testing.T) {
-	run(t, everywhere, func(t *testing.T, w *world) {
+	run(t, everywhere, func(t *testing.T, w *env) {
 		for _, path := range []string{"a/1", "ops/1", "ops/2", "z/1"} {
 			w.api.put("Website", path, true)
 		}
@@ -70,7 +70,7 @@ func TestScope_NarrowAndWiden(t *testing.T) {
 
 // A source that watches nothing any more forgets everything, and schedules nothing.
 func TestScope_Removed(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
@@ -89,7 +89,7 @@ func TestScope_Removed(t *testing.T) {
 func TestNamespaces_FollowTheirLabels(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		t.Run(fmt.Sprint("one watch ", all), func(t *testing.T) {
-			run(t, labelled, func(t *testing.T, w *world) {
+			run(t, labelled, func(t *testing.T, w *env) {
 				if !all {
 					w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 				}
@@ -144,7 +144,7 @@ func TestNamespaces_FollowTheirLabels(t *testing.T) {
 
 // A change of the selected namespaces lists the new ones only.
 func TestNamespaces_ListTheNewOnesOnly(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		for i := range 20 {
 			name := fmt.Sprintf("n%d", i)
 			w.api.put("Namespace", name, true, team("a"))
@@ -168,7 +168,7 @@ func TestNamespaces_ListTheNewOnesOnly(t *testing.T) {
 // An account that is given the right to watch all namespaces gets one watch for them,
 // without a restart, and nothing is scheduled.
 func TestNamespaces_RightForAllComesLater(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 		for i := range 5 {
 			name := fmt.Sprintf("n%d", i)
@@ -200,7 +200,7 @@ func TestNamespaces_RightForAllComesLater(t *testing.T) {
 func TestNamespaces_ShortDenialKeepsOneWatch(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(fmt.Sprint("down before ", down), func(t *testing.T) {
-			run(t, labelled, func(t *testing.T, w *world) {
+			run(t, labelled, func(t *testing.T, w *env) {
 				w.api.put("Namespace", "a", true, team("a"))
 				w.api.put("Website", "a/1", true)
 				w.start()
@@ -239,7 +239,7 @@ func TestNamespaces_ShortDenialKeepsOneWatch(t *testing.T) {
 
 // The right came seconds after the source.
 func TestNamespaces_RightForAllComesAMomentLater(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 		w.api.put("Namespace", "a", true, team("a"))
 		w.start()
@@ -265,7 +265,7 @@ func TestNamespaces_RightForAllComesAMomentLater(t *testing.T) {
 
 // An account that may not list namespaces is told so.
 func TestNamespaces_Forbidden(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Resource.Kind == "Namespace" }
 		w.start()
 		w.settle(time.Minute)
@@ -278,7 +278,7 @@ func TestNamespaces_Forbidden(t *testing.T) {
 // A source whose author changes spec.watch again and again begins its watches once a second, and at last with
 // what is in force.
 func TestScope_ManyChangesBeginFewWatches(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/1", true)
 		w.start()
 		w.want("first start", time.Minute, "add Website/ops/1")
@@ -301,7 +301,7 @@ func TestScope_ManyChangesBeginFewWatches(t *testing.T) {
 func TestNamespaces_ForeignOnesReopenNothing(t *testing.T) {
 	for _, all := range []bool{true, false} {
 		t.Run(fmt.Sprint("one watch ", all), func(t *testing.T) {
-			run(t, labelled, func(t *testing.T, w *world) {
+			run(t, labelled, func(t *testing.T, w *env) {
 				if !all {
 					w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
 				}
@@ -327,7 +327,7 @@ func TestNamespaces_ForeignOnesReopenNothing(t *testing.T) {
 // Power is lost between the batch that reports the objects of a deleted namespace and the removal of its row, and the
 // namespace is made again: the watch goes on from before the deletions, and reported them once more.
 func TestNamespaces_DeletedAndBackAfterACrash(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.api.put("Namespace", "a", true, team("a"))
 		w.api.put("Website", "a/1", true)
 		w.start()

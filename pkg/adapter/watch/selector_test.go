@@ -12,7 +12,7 @@ import (
 func TestSelector_ChangedAndBack(t *testing.T) {
 	for name, src := range map[string]func() *schedule.Spec{"own": own, "everywhere": everywhere, "labelled": labelled} {
 		t.Run(name, func(t *testing.T) {
-			run(t, src, func(t *testing.T, w *world) {
+			run(t, src, func(t *testing.T, w *env) {
 				w.src.Watch.Resources[0].Selector = "team=a"
 				w.api.put("Namespace", "ops", true, team("a"))
 				for i := range 4 {
@@ -55,7 +55,7 @@ func TestSelector_ChangedAndBack(t *testing.T) {
 // An object that moves from the selector of one entry to the selector of another one is not deleted, whichever watch
 // comes first: its key would end. Once it is deleted its key ends.
 func TestSelector_ObjectMovesToTheOtherEntry(t *testing.T) {
-	run(t, twice, func(t *testing.T, w *world) {
+	run(t, twice, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		bad := 0

@@ -12,7 +12,7 @@ import (
 // A source that was suspended for long stays ready when its settings are edited: nothing is listed meanwhile, and a
 // tool that waits for its health would wait for ever.
 func TestStatus_SuspendedAndEdited(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/a", true)
 		w.start()
 		w.settle(time.Minute)
@@ -42,7 +42,7 @@ func TestStatus_SuspendedAndEdited(t *testing.T) {
 
 // An API server that starts refuses everything for a moment, until it has read RBAC: sources stay ready.
 func TestStatus_RefusedForAMoment(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		w.api.set(func() { w.api.forbids = denyAll })
@@ -63,7 +63,7 @@ func TestStatus_RefusedForAMoment(t *testing.T) {
 // A source that is older than its objects spreads a first list too, as after its volume was lost. What was made
 // lately is at once.
 func TestStart_OldSourceIsSpread(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		for i := range 20 {
 			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
 		}
@@ -87,7 +87,7 @@ func TestStart_OldSourceIsSpread(t *testing.T) {
 
 // When the right to watch all namespaces goes, a namespace that was listed by itself goes on behind its list.
 func TestNamespaces_PartsBeginAtTheirOwnLists(t *testing.T) {
-	run(t, labelled, func(t *testing.T, w *world) {
+	run(t, labelled, func(t *testing.T, w *env) {
 		w.start()
 		w.settle(time.Minute)
 		r := w.m.find(w.src.UID).resources[0]
@@ -116,7 +116,7 @@ func (noRows) SetState(store.WatchState) error { return nil }
 // A first list that comes late, as for a right that was missing, spreads what was there before, and not what was made
 // while it was wanted. Another account wants the same list.
 func TestStart_LateListHasNewObjects(t *testing.T) {
-	run(t, own, func(t *testing.T, w *world) {
+	run(t, own, func(t *testing.T, w *env) {
 		w.api.put("Website", "ops/old", true, func(o *object) { o.created = w.src.Watch.Since.Add(-time.Hour) })
 		w.api.set(func() { w.api.forbids = denyAll })
 		w.start()

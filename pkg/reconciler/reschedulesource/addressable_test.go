@@ -81,19 +81,16 @@ func certified(a *duckv1.Addressable, ca string) *duckv1.Addressable {
 	return a
 }
 
-// The addresses follow the flags and the certificate.
+// The addresses follow the flags and the certificate, as the table of package resources says.
 func TestAddresses_FlagsAndCertificate(t *testing.T) {
 	t.Parallel()
 	secret := func(name string, data map[string][]byte) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data}
 	}
 	withCA := secret("reschedule-adapter-server-tls", map[string][]byte{"ca.crt": []byte("the CA"), "tls.crt": []byte("x")})
-	publicly := secret("reschedule-adapter-server-tls", map[string][]byte{"tls.crt": []byte("x")})
 	other := secret("another", map[string][]byte{"ca.crt": []byte("another CA")})
-	missing := func(mode string) option {
-		return but(condition("Addressable", "False", "TLSSecretMissing",
-			"transport-encryption is "+mode+", and there is no Secret knative-eventing/reschedule-adapter-server-tls with the adapter's certificate."))
-	}
+	missing := but(condition("Addressable", "False", "TLSSecretMissing",
+		"transport-encryption is Strict, and there is no Secret knative-eventing/reschedule-adapter-server-tls with the adapter's certificate."))
 	http, https := at("http", address), at("https", secured)
 	var rows TableTest
 	for _, test := range []struct {
@@ -103,11 +100,7 @@ func TestAddresses_FlagsAndCertificate(t *testing.T) {
 	}{
 		{"disabled", "Disabled", withCA, nil},
 		{"permissive", "Permissive", withCA, []option{addressed(http, certified(at("https", secured), "the CA"), http)}},
-		{"permissive, publicly trusted", "Permissive", publicly, []option{addressed(http, https, http)}},
-		{"permissive without the secret", "Permissive", other, []option{addressed(http, http), missing("Permissive")}},
-		{"strict", "Strict", withCA, []option{addressed(certified(at("https", secured), "the CA"), certified(at("https", secured), "the CA"))}},
-		{"strict, publicly trusted", "Strict", publicly, []option{addressed(https, https)}},
-		{"strict without the secret", "Strict", other, []option{addressed(https, https), missing("Strict")}},
+		{"strict without the secret", "Strict", other, []option{addressed(https, https), missing}},
 	} {
 		rows = append(rows, TableRow{
 			Name: test.name, Key: key, Ctx: with(t, feature.TransportEncryption, test.mode),

@@ -82,25 +82,3 @@ func TestCapacity_FitsTheManifest(t *testing.T) {
 		t.Error("a list does not fit beside what is kept")
 	}
 }
-
-// A namespace with thousands of large sources takes half of the controller's memory for sources.
-func TestTrimmer_BoundsANamespace(t *testing.T) {
-	t.Parallel()
-	bound := newCapacity()
-	kept := 0
-	text := strings.Repeat("c", 1<<20)
-	for i := range 2000 {
-		s := source()
-		s.Name, s.UID, s.Spec.Sink.CACerts = fmt.Sprint("s", i), types.UID(fmt.Sprint("s", i)), &text
-		o, err := trimmer{bound}.trim(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !capacity.IsStandIn(o.(*v1alpha1.RescheduleSource)) {
-			kept++
-		}
-	}
-	if kept < 30 || bound.Used() > sourceBytes/2 {
-		t.Errorf("%d are kept, which take %d", kept, bound.Used())
-	}
-}

@@ -151,8 +151,11 @@ func TestConcerns_AllButTheCounts(t *testing.T) {
 		"conditions": func(s *v1alpha1.RescheduleSource) { s.Status.Conditions = settled().Status.Conditions },
 		"address":    func(s *v1alpha1.RescheduleSource) { s.Status.Address = nil },
 		"resync":     func(s *v1alpha1.RescheduleSource) { s.ResourceVersion = "1" },
+		"report":     reported("False", "Forbidden", "no"),
+		"no memory":  func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" },
 	} {
-		before, after := source(counted), source()
+		before, after := source(counted, reported("True", "", "")), source(reported("True", "", ""))
+		*after.Status.Watched = 4
 		before.ResourceVersion, after.ResourceVersion = "1", "2"
 		before.Status.Address = at("http", address)
 		after.Status.Address = at("http", address)

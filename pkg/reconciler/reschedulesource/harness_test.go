@@ -130,15 +130,15 @@ type getServices struct{}
 // reconciling makes the reconciler of a row, in a cluster with these sinks.
 func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
-	world := sorted(row.Objects)
+	cluster := sorted(row.Objects)
 	ctx := row.Ctx
 	if ctx == nil {
 		ctx = t.Context()
 	}
 	ctx = logging.WithLogger(ctx, logtesting.TestLogger(t))
 	row.Ctx = ctx
-	ctx, kube := fakekubeclient.With(ctx, world.of(kubescheme.AddToScheme)...)
-	ctx, client := fakeclient.With(ctx, world.of(v1alpha1.AddToScheme)...)
+	ctx, kube := fakekubeclient.With(ctx, cluster.of(kubescheme.AddToScheme)...)
+	ctx, client := fakeclient.With(ctx, cluster.of(v1alpha1.AddToScheme)...)
 	nothings := schema.GroupVersionResource{Group: "nowhere.dev", Version: "v1", Resource: "nothings"}
 	ctx, dynamic := fakedynamicclient.With(ctx, runtime.NewScheme(), append(sinks(), sink("nowhere.dev/v1", "Nothing", "nowhere", "x", nil))...)
 	dynamic.PrependReactor("list", nothings.Resource, func(clientgotesting.Action) (bool, runtime.Object, error) {
@@ -163,13 +163,13 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 		kube:            kube,
 		dynamic:         dynamic,
 		resolver:        resolver.NewURIResolverFromTracker(ctx, tracker),
-		statefulSets:    world.statefulSets(),
-		secrets:         world.secrets(),
-		accounts:        corelisters.NewServiceAccountLister(world.index(&corev1.ServiceAccount{})),
+		statefulSets:    cluster.statefulSets(),
+		secrets:         cluster.secrets(),
+		accounts:        corelisters.NewServiceAccountLister(cluster.index(&corev1.ServiceAccount{})),
 		ceilings:        func() *ceilings.Config { return limits },
-		policies:        eventinglisters.NewEventPolicyLister(world.index(&eventingv1alpha1.EventPolicy{})),
+		policies:        eventinglisters.NewEventPolicyLister(cluster.index(&eventingv1alpha1.EventPolicy{})),
 	}
-	impl := generated.NewReconciler(ctx, logging.FromContext(ctx), client, world.sources(), events, r,
+	impl := generated.NewReconciler(ctx, logging.FromContext(ctx), client, cluster.sources(), events, r,
 		controller.Options{SkipStatusUpdates: true})
 	lead(t, impl)
 	return impl, ActionRecorderList{statusUpdates{client}, kube}, EventList{Recorder: events}
@@ -178,14 +178,14 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 // scaling makes the scaler of a row.
 func scaling(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
-	world := sorted(row.Objects)
+	cluster := sorted(row.Objects)
 	ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
 	row.Ctx = ctx
-	stored := world.of(v1alpha1.AddToScheme)
+	stored := cluster.of(v1alpha1.AddToScheme)
 	if more, ok := row.OtherTestData["stored"].([]runtime.Object); ok {
 		stored = append(stored, more...)
 	}
-	ctx, kube := fakekubeclient.With(ctx, world.of(kubescheme.AddToScheme)...)
+	ctx, kube := fakekubeclient.With(ctx, cluster.of(kubescheme.AddToScheme)...)
 	_, client := fakeclient.With(ctx, stored...)
 	for _, reactor := range row.WithReactors {
 		kube.PrependReactor("*", "*", reactor)
@@ -201,8 +201,8 @@ func scaling(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorder
 		key:          adapterKey,
 		client:       client,
 		kube:         kube,
-		statefulSets: world.statefulSets(),
-		sources:      world.sources(),
+		statefulSets: cluster.statefulSets(),
+		sources:      cluster.sources(),
 		synced:       func() bool { return row.OtherTestData["unsynced"] == nil },
 		recorder:     events,
 	}

@@ -89,7 +89,10 @@ func TestInstaller_RefusalIsToldOnce(t *testing.T) {
 		}
 	}
 	if len(*sent) != 1 || len(events.Events) != 1 {
-		t.Errorf("%d applies and %d Events, want one of each", len(*sent), len(events.Events))
+		t.Fatalf("%d applies and %d Events, want one of each", len(*sent), len(events.Events))
+	}
+	if e := <-events.Events; !strings.Contains(e, "AdapterNotApplied") || !strings.Contains(e, "set ADAPTER_VOLUME_SIZE") {
+		t.Error(e)
 	}
 	if _, err := i.apply(t.Context(), systemNamespace, nil); err == nil {
 		t.Error("there is no adapter, and no error")

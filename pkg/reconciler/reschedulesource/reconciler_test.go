@@ -20,73 +20,52 @@ var deadLettersResolved = condition("DeadLetterSinkResolved", "True", "", "")
 // Reconcile makes every step and sets its condition even when other steps fail, and keeps the counts of the adapter.
 func TestReconcile_EachStep(t *testing.T) {
 	t.Parallel()
-	TableTest{{
-		Name: "bad workqueue key",
-		Key:  "too/many/parts",
-	}, {
-		Name: "key not found",
-		Key:  key,
-	}, {
-		Name:              "a new source",
-		Key:               key,
-		Objects:           []runtime.Object{source(), adapter(1, 1)},
-		WantStatusUpdates: becomes(settled()),
-		PostConditions:    []func(*testing.T, *TableRow){tracks("serving.knative.dev/v1 Service ops/worker")},
-	}, {
-		Name:    "nothing to do",
-		Key:     key,
-		Objects: []runtime.Object{settled(), adapter(1, 1)},
-	}, {
-		Name:    "a source that is being deleted is left alone",
-		Key:     key,
-		Objects: []runtime.Object{source(deleted), adapter(1, 1)},
-	}, {
-		Name:              "a new generation is observed",
-		Key:               key,
-		Objects:           []runtime.Object{settled(func(s *v1alpha1.RescheduleSource) { s.Generation = 3 }), adapter(1, 1)},
-		WantStatusUpdates: becomes(settled(func(s *v1alpha1.RescheduleSource) { s.Generation, s.Status.ObservedGeneration = 3, 3 })),
-	}, {
-		Name:              "what the adapter counts stays",
-		Key:               key,
-		Objects:           []runtime.Object{source(counted), adapter(1, 1)},
-		WantStatusUpdates: becomes(settled(counted)),
-	}, {
-		Name:    "every step is made when all fail, and the first failure is told",
-		Key:     key,
-		Objects: []runtime.Object{source(to(ref("serving.knative.dev/v1", "Service", "", "gone")), deadLettersTo(ref("v1", "Service", "", "gone")), ingesting(broken))},
-		WantErr: true,
-		WantStatusUpdates: becomes(settled(
-			to(ref("serving.knative.dev/v1", "Service", "", "gone")), deadLettersTo(ref("v1", "Service", "", "gone")), ingesting(broken),
-			func(s *v1alpha1.RescheduleSource) { s.Status.SinkURI = nil },
-			but(
-				condition("SinkProvided", "False", "NotFound", `Service ops/gone (serving.knative.dev/v1): failed to get object ops/gone: services.serving.knative.dev "gone" not found`),
-				condition("DeadLetterSinkResolved", "False", "NotFound", `Service ops/gone (v1): failed to get object ops/gone: services "gone" not found`),
-				condition("Deployed", "False", "AdapterNotInstalled", missingAdapter),
-				condition("Addressable", "False", "IngestInvalid", brokenSays),
-			))),
-		WantEvents: []string{Eventf("Warning", "IngestInvalid", "%s", brokenSays)},
-	}, {
-		Name:              "the patch of the status fails",
-		Key:               key,
-		Objects:           []runtime.Object{source(), adapter(1, 1)},
-		WithReactors:      reactors(InduceFailure("patch", "reschedulesources")),
-		WantErr:           true,
-		WantStatusUpdates: becomes(source()), // what is stored stays
-		WantEvents:        []string{Eventf("Warning", "InternalError", "patching the status: inducing failure for patch reschedulesources")},
-	}, {
-		Name:              "a conflict: again, and no event",
-		Key:               key,
-		Objects:           []runtime.Object{source(), adapter(1, 1)},
-		WithReactors:      reactors(refuse(apierrors.NewConflict(v1alpha1.Resource("reschedulesources"), "git-repos", nil))),
-		WantErr:           true,
-		WantStatusUpdates: becomes(source()),
-	}, {
-		Name:              "the source went in between",
-		Key:               key,
-		Objects:           []runtime.Object{source(), adapter(1, 1)},
-		WithReactors:      reactors(refuse(apierrors.NewNotFound(v1alpha1.Resource("reschedulesources"), "git-repos"))),
-		WantStatusUpdates: becomes(source()),
-	}}.Test(t, reconciling)
+	row := func(name string, want *v1alpha1.RescheduleSource, objects ...runtime.Object) TableRow {
+		r := TableRow{Name: name, Key: key, Objects: objects}
+		if want != nil {
+			r.WantStatusUpdates = becomes(want)
+		}
+		return r
+	}
+	fails := func(r TableRow, reactor clientgotesting.ReactionFunc, wantErr bool) TableRow {
+		r.WithReactors, r.WantErr = reactors(reactor), wantErr
+		return r
+	}
+	tracked := row("a new source", settled(), source(), adapter(1, 1))
+	tracked.PostConditions = []func(*testing.T, *TableRow){tracks("serving.knative.dev/v1 Service ops/worker")}
+	generation := func(observed int64) option {
+		return func(s *v1alpha1.RescheduleSource) { s.Generation, s.Status.ObservedGeneration = 3, observed }
+	}
+	notPatched := fails(row("the patch of the status fails", source(), source(), adapter(1, 1)), InduceFailure("patch", "reschedulesources"), true)
+	notPatched.WantEvents = []string{Eventf("Warning", "InternalError", "patching the status: inducing failure for patch reschedulesources")}
+	TableTest{
+		{Name: "bad workqueue key", Key: "too/many/parts"},
+		row("key not found", nil),
+		tracked,
+		row("nothing to do", nil, settled(), adapter(1, 1)),
+		row("a source that is being deleted is left alone", nil, source(deleted), adapter(1, 1)),
+		row("a new generation is observed", settled(generation(3)), settled(generation(2)), adapter(1, 1)),
+		row("what the adapter counts stays", settled(counted), source(counted), adapter(1, 1)),
+		notPatched, // what is stored stays
+		fails(row("a conflict: again, and no event", source(), source(), adapter(1, 1)), refuse(apierrors.NewConflict(v1alpha1.Resource("reschedulesources"), "git-repos", nil)), true),
+		fails(row("the source went in between", source(), source(), adapter(1, 1)), refuse(apierrors.NewNotFound(v1alpha1.Resource("reschedulesources"), "git-repos")), false),
+		{
+			Name:    "every step is made when all fail, and the first failure is told",
+			Key:     key,
+			Objects: []runtime.Object{source(to(ref("serving.knative.dev/v1", "Service", "", "gone")), deadLettersTo(ref("v1", "Service", "", "gone")), ingesting(broken))},
+			WantErr: true,
+			WantStatusUpdates: becomes(settled(
+				to(ref("serving.knative.dev/v1", "Service", "", "gone")), deadLettersTo(ref("v1", "Service", "", "gone")), ingesting(broken),
+				func(s *v1alpha1.RescheduleSource) { s.Status.SinkURI = nil },
+				but(
+					condition("SinkProvided", "False", "NotFound", `Service ops/gone (serving.knative.dev/v1): failed to get object ops/gone: services.serving.knative.dev "gone" not found`),
+					condition("DeadLetterSinkResolved", "False", "NotFound", `Service ops/gone (v1): failed to get object ops/gone: services "gone" not found`),
+					condition("Deployed", "False", "AdapterNotInstalled", missingAdapter),
+					condition("Addressable", "False", "IngestInvalid", brokenSays),
+				))),
+			WantEvents: []string{Eventf("Warning", "IngestInvalid", "%s", brokenSays)},
+		},
+	}.Test(t, reconciling)
 }
 
 func refuse(err error) clientgotesting.ReactionFunc {

@@ -28,101 +28,57 @@ func TestScale_ZeroAndOne(t *testing.T) {
 	unset := adapter(1, 1)
 	unset.Spec.Replicas = nil
 	deleting := source(deleted)
-	group := func(replicas int32) *appsv1.StatefulSet {
+	group := func(annotation string, replicas int32) *appsv1.StatefulSet {
 		s := adapter(replicas, replicas)
-		s.Annotations = map[string]string{resources.ReplicatedAnnotation: "true"}
+		s.Annotations = map[string]string{resources.ReplicatedAnnotation: annotation}
 		return s
 	}
 	toThree := patched(`{"metadata":{"resourceVersion":"41"},"spec":{"replicas":3}}`)
 	down := []string{Eventf("Normal", "ScaledDown", "Scaled from 1 to 0: there is no RescheduleSource; the volume is kept")}
-	for _, row := range (TableTest{{
-		Name: "bad workqueue key",
-		Key:  "too/many/parts",
-	}, {
-		Name:    "another key",
-		Key:     "ops/reschedule-adapter",
-		Objects: []runtime.Object{source(), adapter(0, 0)},
-	}, {
-		Name:    "key not found",
-		Objects: []runtime.Object{source()},
-	}, {
-		Name:        "the first source",
-		Objects:     []runtime.Object{source(), adapter(0, 0)},
-		WantPatches: patched(toOne),
-		WantEvents:  []string{Eventf("Normal", "ScaledUp", "Scaled from 0 to 1: there is a RescheduleSource")},
-	}, {
-		Name:    "a source, and one replica",
-		Objects: []runtime.Object{source(), adapter(1, 0)},
-	}, {
-		Name:    "a source, and the default of one replica",
-		Objects: []runtime.Object{source(), unset},
-	}, {
-		Name:        "a source, and three replicas by hand",
-		Objects:     []runtime.Object{source(), adapter(3, 3)},
-		WantPatches: patched(toOne),
-		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 3 to 1: each replica would have its own volume and its own schedules")},
-	}, {
-		Name:    "no source, and no replica",
-		Objects: []runtime.Object{adapter(0, 0)},
-	}, {
-		Name:        "the last source is gone",
-		Objects:     []runtime.Object{adapter(1, 1)},
-		WantPatches: patched(toZero),
-		WantEvents:  down,
-	}, {
-		Name:        "the last source is gone, and the replica is the default one",
-		Objects:     []runtime.Object{unset},
-		WantPatches: patched(toZero),
-		WantEvents:  down,
-	}, {
-		Name:        "no source, and two replicas by hand",
-		Objects:     []runtime.Object{adapter(2, 2)},
-		WantPatches: patched(toZero),
-		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 2 to 0: each replica would have its own volume and its own schedules")},
-	}, {
-		Name:    "a group, and no source",
-		Objects: []runtime.Object{group(3)},
-	}, {
-		Name:    "a group, and a source",
-		Objects: []runtime.Object{source(), group(3)},
-	}, {
-		Name:        "a group that was one adapter",
-		Objects:     []runtime.Object{source(), group(1)},
-		WantPatches: toThree,
-		WantEvents:  []string{Eventf("Normal", "Scaled", "Scaled from 1 to 3: it is a group of adapters")},
-	}, {
-		Name:        "a group of too many",
-		Objects:     []runtime.Object{group(5)},
-		WantPatches: toThree,
-		WantEvents:  []string{Eventf("Normal", "Scaled", "Scaled from 5 to 3: it is a group of adapters")},
-	}, {
-		Name:    "a source that a finalizer holds is still one",
-		Objects: []runtime.Object{deleting, adapter(1, 1)},
-	}, {
-		Name:          "memory is not filled yet",
-		Objects:       []runtime.Object{adapter(1, 1)},
-		OtherTestData: map[string]any{"unsynced": true},
-	}, {
-		Name:          "memory has not heard of a source that is stored",
-		Objects:       []runtime.Object{adapter(1, 1)},
-		OtherTestData: map[string]any{"stored": []runtime.Object{source()}},
-	}, {
-		Name:         "whether there is a source is not known",
-		Objects:      []runtime.Object{adapter(1, 1)},
-		WithReactors: reactors(InduceFailure("list", "reschedulesources")),
-		WantErr:      true,
-	}, {
-		Name:         "scaling fails",
-		Objects:      []runtime.Object{source(), adapter(0, 0)},
-		WithReactors: reactors(InduceFailure("patch", "statefulsets")),
-		WantErr:      true,
-		WantPatches:  patched(toOne),
-	}, {
-		Name:          "a follower does nothing",
-		Objects:       []runtime.Object{source(), adapter(0, 0)},
-		OtherTestData: map[string]any{"follower": true},
-		WantErr:       true, // the key is skipped
-	}}) {
+	scaledTo := func(from, to int, why string) []string {
+		return []string{Eventf("Normal", "Scaled", "Scaled from %d to %d: %s", from, to, why)}
+	}
+	up := []string{Eventf("Normal", "ScaledUp", "Scaled from 0 to 1: there is a RescheduleSource")}
+	tooMany := func(from, to int) []string {
+		return []string{Eventf("Warning", "TooManyReplicas", "Scaled from %d to %d: each replica would have its own volume and its own schedules", from, to)}
+	}
+	row := func(name string, patches []clientgotesting.PatchActionImpl, events []string, objects ...runtime.Object) TableRow {
+		return TableRow{Name: name, Objects: objects, WantPatches: patches, WantEvents: events}
+	}
+	const group3 = "it is a group of adapters"
+	for _, row := range (TableTest{
+		{Name: "bad workqueue key", Key: "too/many/parts"},
+		{Name: "another key", Key: "ops/reschedule-adapter", Objects: []runtime.Object{source(), adapter(0, 0)}},
+		row("key not found", nil, nil, source()),
+		row("the first source", patched(toOne), up, source(), adapter(0, 0)),
+		row("a source, and one replica", nil, nil, source(), adapter(1, 0)),
+		row("a source, and the default of one replica", nil, nil, source(), unset),
+		row("a source, and three replicas by hand", patched(toOne), tooMany(3, 1), source(), adapter(3, 3)),
+		row("no source, and no replica", nil, nil, adapter(0, 0)),
+		row("the last source is gone", patched(toZero), down, adapter(1, 1)),
+		row("the last source is gone, and the replica is the default one", patched(toZero), down, unset),
+		row("no source, and two replicas by hand", patched(toZero), tooMany(2, 0), adapter(2, 2)),
+		row("a group, and no source", nil, nil, group("true", 3)),
+		row("a group, and a source", nil, nil, source(), group("true", 3)),
+		row("a group that was one adapter", toThree, scaledTo(1, 3, group3), source(), group("true", 1)),
+		row("a group of too many", toThree, scaledTo(5, 3, group3), group("true", 5)),
+		row("a source that a finalizer holds is still one", nil, nil, deleting, adapter(1, 1)),
+		{Name: "memory is not filled yet", Objects: []runtime.Object{adapter(1, 1)}, OtherTestData: map[string]any{"unsynced": true}},
+		{
+			Name: "memory has not heard of a source that is stored", Objects: []runtime.Object{adapter(1, 1)},
+			OtherTestData: map[string]any{"stored": []runtime.Object{source()}},
+		},
+		{
+			Name: "whether there is a source is not known", Objects: []runtime.Object{adapter(1, 1)},
+			WithReactors: reactors(InduceFailure("list", "reschedulesources")), WantErr: true,
+		},
+		{
+			Name: "scaling fails", Objects: []runtime.Object{source(), adapter(0, 0)},
+			WithReactors: reactors(InduceFailure("patch", "statefulsets")), WantErr: true, WantPatches: patched(toOne),
+		},
+		// The key is skipped.
+		{Name: "a follower does nothing", Objects: []runtime.Object{source(), adapter(0, 0)}, OtherTestData: map[string]any{"follower": true}, WantErr: true},
+	}) {
 		if row.Key == "" {
 			row.Key = adapterKey.String()
 		}

@@ -52,14 +52,14 @@ func called(name string) option { return func(s *v1alpha1.RescheduleSource) { s.
 // allowing makes the controller of watch accounts of a row.
 func allowing(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
-	world := sorted(row.Objects)
+	cluster := sorted(row.Objects)
 	ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
 	row.Ctx = ctx
-	_, kube := fakekubeclient.With(ctx, world.of(rbacv1.AddToScheme)...)
+	_, kube := fakekubeclient.With(ctx, cluster.of(rbacv1.AddToScheme)...)
 	for _, reactor := range row.WithReactors {
 		kube.PrependReactor("*", "*", reactor)
 	}
-	w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
+	w := &WatchAccounts{kube: kube, roles: cluster.clusterRoles(), sources: cluster.sources(), token: func() string { return "" }}
 	if row.OtherTestData["follower"] == nil {
 		lead(t, w)
 	}
@@ -73,58 +73,28 @@ func TestWatchAccounts_Role(t *testing.T) {
 	everything := watchRole()
 	everything.Rules = []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
 	ours, second := source(watchingAs("watcher")), source(called("second"), watchingAs("builder"))
-	for _, row := range (TableTest{{
-		Name: "bad workqueue key",
-		Key:  "too/many/parts",
-	}, {
-		Name:    "another key",
-		Key:     "ops/reschedule-adapter-watch",
-		Objects: []runtime.Object{ours, watchRole()},
-	}, {
-		Name:    "watching is forbidden: there is no role",
-		Objects: []runtime.Object{ours},
-	}, {
-		Name:    "no source watches",
-		Objects: []runtime.Object{source(), watchRole()},
-	}, {
-		Name:        "the first source that watches",
-		Objects:     []runtime.Object{ours, watchRole()},
-		WantUpdates: updated(watchRole("ops:watcher")),
-	}, {
-		Name:        "the second account",
-		Objects:     []runtime.Object{ours, second, watchRole("ops:watcher")},
-		WantUpdates: updated(watchRole("ops:builder", "ops:watcher")),
-	}, {
-		Name:    "another source with the same account",
-		Objects: []runtime.Object{ours, source(called("second"), watchingAs("watcher")), watchRole("ops:watcher")},
-	}, {
-		Name:        "an account that no source names any more",
-		Objects:     []runtime.Object{ours, source(called("second")), watchRole("ops:builder", "ops:watcher")},
-		WantUpdates: updated(watchRole("ops:watcher")),
-	}, {
-		Name:        "a source that is being deleted",
-		Objects:     []runtime.Object{source(watchingAs("watcher"), deleted), watchRole("ops:watcher")},
-		WantUpdates: updated(watchRole()),
-	}, {
-		Name:        "the last source is gone",
-		Objects:     []runtime.Object{watchRole("ops:watcher")},
-		WantUpdates: updated(watchRole()),
-	}, {
-		Name:        "rules by another hand",
-		Objects:     []runtime.Object{ours, everything},
-		WantUpdates: updated(watchRole("ops:watcher")),
-	}, {
-		Name:         "the write fails",
-		Objects:      []runtime.Object{ours, watchRole()},
-		WithReactors: reactors(InduceFailure("update", "clusterroles")),
-		WantErr:      true,
-		WantUpdates:  updated(watchRole("ops:watcher")),
-	}, {
-		Name:          "a follower does nothing",
-		Objects:       []runtime.Object{ours, watchRole()},
-		OtherTestData: map[string]any{"follower": true},
-		WantErr:       true, // the key is skipped
-	}}) {
+	row := func(name string, updates []clientgotesting.UpdateActionImpl, objects ...runtime.Object) TableRow {
+		return TableRow{Name: name, Objects: objects, WantUpdates: updates}
+	}
+	for _, row := range (TableTest{
+		{Name: "bad workqueue key", Key: "too/many/parts"},
+		{Name: "another key", Key: "ops/reschedule-adapter-watch", Objects: []runtime.Object{ours, watchRole()}},
+		row("watching is forbidden: there is no role", nil, ours),
+		row("no source watches", nil, source(), watchRole()),
+		row("the first source that watches", updated(watchRole("ops:watcher")), ours, watchRole()),
+		row("the second account", updated(watchRole("ops:builder", "ops:watcher")), ours, second, watchRole("ops:watcher")),
+		row("another source with the same account", nil, ours, source(called("second"), watchingAs("watcher")), watchRole("ops:watcher")),
+		row("an account that no source names any more", updated(watchRole("ops:watcher")), ours, source(called("second")), watchRole("ops:builder", "ops:watcher")),
+		row("a source that is being deleted", updated(watchRole()), source(watchingAs("watcher"), deleted), watchRole("ops:watcher")),
+		row("the last source is gone", updated(watchRole()), watchRole("ops:watcher")),
+		row("rules by another hand", updated(watchRole("ops:watcher")), ours, everything),
+		{
+			Name: "the write fails", Objects: []runtime.Object{ours, watchRole()},
+			WithReactors: reactors(InduceFailure("update", "clusterroles")), WantErr: true, WantUpdates: updated(watchRole("ops:watcher")),
+		},
+		// The key is skipped.
+		{Name: "a follower does nothing", Objects: []runtime.Object{ours, watchRole()}, OtherTestData: map[string]any{"follower": true}, WantErr: true},
+	}) {
 		if row.Key == "" {
 			row.Key = watchRoleKey.Name
 		}
@@ -152,17 +122,17 @@ func TestWatchAccounts_WritesAreCoalesced(t *testing.T) {
 						all = append(all, source(called(fmt.Sprint(i)), watchingAs(fmt.Sprintf("%s-%d", c.account, i))))
 					}
 				}
-				world := sorted(append(all, watchRole()))
+				cluster := sorted(append(all, watchRole()))
 				ctx := logging.WithLogger(t.Context(), logtesting.TestLogger(t))
-				_, kube := fakekubeclient.With(ctx, world.of(rbacv1.AddToScheme)...)
-				w := &WatchAccounts{kube: kube, roles: world.clusterRoles(), sources: world.sources(), token: func() string { return "" }}
+				_, kube := fakekubeclient.With(ctx, cluster.of(rbacv1.AddToScheme)...)
+				w := &WatchAccounts{kube: kube, roles: cluster.clusterRoles(), sources: cluster.sources(), token: func() string { return "" }}
 				lead(t, w)
 				kube.PrependReactor("update", "clusterroles", func(a clientgotesting.Action) (bool, runtime.Object, error) {
 					role := a.(clientgotesting.UpdateAction).GetObject()
-					return true, role, world.index(&rbacv1.ClusterRole{}).Update(role) // as the informer does
+					return true, role, cluster.index(&rbacv1.ClusterRole{}).Update(role) // as the informer does
 				})
 				change := func(account string) {
-					if err := world.index(&v1alpha1.RescheduleSource{}).Add(source(called(account), watchingAs(account))); err != nil {
+					if err := cluster.index(&v1alpha1.RescheduleSource{}).Add(source(called(account), watchingAs(account))); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -137,27 +137,6 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 	}}.Test(t, reconciling)
 }
 
-// The adapter's counts do not lead to a reconciliation, but its report does.
-func TestConcerns_TheReport(t *testing.T) {
-	t.Parallel()
-	before := settled(watching(""), reported("True", "", ""))
-	changed := func(change option) *v1alpha1.RescheduleSource {
-		after := before.DeepCopy()
-		after.ResourceVersion = "2"
-		change(after)
-		return after
-	}
-	if concerns(before, changed(func(s *v1alpha1.RescheduleSource) { *s.Status.Watched = 4 })) {
-		t.Error("a count does")
-	}
-	if !concerns(before, changed(reported("False", "Forbidden", "no"))) {
-		t.Error("a report does not")
-	}
-	if !concerns(before, changed(func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" })) {
-		t.Error("that there is no memory does not")
-	}
-}
-
 // Knative makes EventTypes of the events that a source sends about what it watches, too.
 func TestEventAttributes_OfAWatch(t *testing.T) {
 	t.Parallel()

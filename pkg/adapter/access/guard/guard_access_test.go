@@ -27,31 +27,6 @@ func requiringTokens(o *v1alpha1.RescheduleSource) {
 	o.Spec.Ingest = &v1alpha1.RescheduleSourceIngest{Authentication: new(v1alpha1.AuthenticationRequired)}
 }
 
-// Sending is not reading: a policy that was made for events opens nothing else.
-func TestPolicy_AdmitsCreateOnly(t *testing.T) {
-	t.Parallel()
-	w := newEnv(t)
-	w.setPolicies(newPolicy("p", outsider))
-	token := w.issue(outsider)
-	for _, verb := range verbs {
-		want := schedule.CodeDenied
-		if verb == access.VerbCreate || verb == access.VerbIngest {
-			want = ""
-		}
-		if _, err := w.admit(t, token, verb); code(t, err) != want {
-			t.Errorf("%s: %v", verb, err)
-		}
-	}
-	for _, verb := range []access.Verb{access.VerbGet, access.VerbList, access.VerbDelete} {
-		w.set(func() { w.grants[outsider+" "+string(verb)] = true })
-		fresh := w.issue(outsider, claim("jti", string(verb)))
-		w.guard.reviews.grants.negative.RemoveAll(func(any) bool { return true })
-		if _, err := w.admit(t, fresh, verb); err != nil {
-			t.Errorf("%s with RBAC: %v", verb, err)
-		}
-	}
-}
-
 // With access rbac a namespace is no key by itself.
 func TestAccessRBAC_HasNoShortcut(t *testing.T) {
 	t.Parallel()

@@ -273,15 +273,3 @@ func TestKeys_WaitIsBounded(t *testing.T) {
 		time.Sleep(keysTimeout)
 	})
 }
-
-func BenchmarkForgedToken(b *testing.B) {
-	w := newEnv(b)
-	w.publish("rsa")
-	r := request(b.Context(), sign(insider, "rsa", "rsa")+"AAAA")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := w.guard.Admit(r, requestTo(access.VerbCreate)); err == nil {
-			b.Fatal("admitted")
-		}
-	}
-}

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -324,21 +323,5 @@ func TestPolicy_IsCompiledOncePerVersion(t *testing.T) {
 	w.setPolicies(newPolicy("p", "another user"))
 	if _, err := w.admit(t, token, access.VerbCreate); code(t, err) != schedule.CodeDenied {
 		t.Errorf("the old version counts: %v", err)
-	}
-}
-
-func BenchmarkJudgedEvent(b *testing.B) {
-	w := newEnv(b)
-	w.setFlags(modes["default"])
-	w.setPolicies(filtered(newPolicy("p", outsider), typeIs("com.example.push"), cesql("branch = 'main'")))
-	who, err := w.guard.Admit(request(context.Background(), w.issue(outsider)), requestTo(access.VerbIngest))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := who.Judge(commit); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

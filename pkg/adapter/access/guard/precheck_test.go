@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -92,40 +91,4 @@ func FuzzPrecheck(f *testing.F) {
 			t.Fatal("the detail quotes the token")
 		}
 	})
-}
-
-func BenchmarkAdmit(b *testing.B) {
-	for what, user := range map[string]string{"namespace": insider, "policy": outsider, "rbac": person} {
-		b.Run(what, func(b *testing.B) {
-			w := newEnv(b)
-			w.setPolicies(newPolicy("p", outsider), toName(newPolicy("q", insider), "another"))
-			w.grants[person+" create"] = true
-			// As long as a service account's: some 1,100 bytes.
-			r := request(b.Context(), w.issue(user, claim("kubernetes.io", strings.Repeat("x", 600))))
-			a := requestTo(access.VerbCreate)
-			if _, err := w.guard.Admit(r, a); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := w.guard.Admit(r, a); err != nil {
-					b.Fatal(err)
-				}
-			}
-			if n := w.tokenReviews.Load() + w.accessReviews.Load(); n > 2 {
-				b.Errorf("%d reviews", n)
-			}
-		})
-	}
-}
-
-func BenchmarkRefusalWithoutReview(b *testing.B) {
-	w := newEnv(b)
-	r := request(b.Context(), newToken(insider, claim("aud", "https://kubernetes.default.svc")))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := w.guard.Admit(r, requestTo(access.VerbCreate)); err == nil {
-			b.Fatal("admitted")
-		}
-	}
 }

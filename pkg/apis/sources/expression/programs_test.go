@@ -87,21 +87,3 @@ func TestPrograms_TogetherTakeABoundedAmount(t *testing.T) {
 	}
 	runtime.KeepAlive(keys)
 }
-
-// What an event waits for when its expression was not used lately.
-func BenchmarkProgram_Compile(b *testing.B) {
-	texts := map[string]string{"usual": `has(object.metadata.labels) && 'site' in object.metadata.labels ? 'Website/' + object.metadata.namespace + '/' + object.metadata.labels['site'] : ''`}
-	for name, text := range greedy {
-		texts[name] = text(1)
-	}
-	for name, text := range texts {
-		b.Run(name, func(b *testing.B) {
-			p := &Program{identity{ofObject.variable, text}, ofObject}
-			for b.Loop() {
-				if _, err := p.compile(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

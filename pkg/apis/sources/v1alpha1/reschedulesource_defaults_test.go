@@ -44,17 +44,3 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		t.Errorf("the defaults are refused: %v", err)
 	}
 }
-
-// Defaults do not replace values.
-func TestSetDefaults_KeepsValues(t *testing.T) {
-	t.Parallel()
-	o := full()
-	linear, timeout := eventingduckv1.BackoffPolicyLinear, "PT3S"
-	o.Spec.Delivery.BackoffPolicy, o.Spec.Delivery.BackoffDelay, o.Spec.Delivery.Timeout = &linear, &timeout, &timeout
-	o.Spec.Sink.Ref.Namespace = "elsewhere"
-	want := o.DeepCopy()
-	o.SetDefaults(t.Context())
-	if diff := cmp.Diff(want, o); diff != "" {
-		t.Errorf("a default took the place of a value (-want +got):\n%s", diff)
-	}
-}

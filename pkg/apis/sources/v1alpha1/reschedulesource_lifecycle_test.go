@@ -49,7 +49,7 @@ func TestReady_WhenAllAreTrue(t *testing.T) {
 // The untyped spec is the spec.
 func TestGetUntypedSpec_IsTheSpec(t *testing.T) {
 	t.Parallel()
-	o := full()
+	o := &RescheduleSource{Spec: RescheduleSourceSpec{Suspend: true}}
 	if diff := cmp.Diff(any(o.Spec), o.GetUntypedSpec()); diff != "" {
 		t.Errorf("the specs differ:\n%s", diff)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-// world is an adapter over a disk that can lose power, and an API server.
-type world struct {
+// env is an adapter over a disk that can lose power, and an API server.
+type env struct {
 	t   testing.TB
 	api *server
 	fs  *vfs.MemFS
@@ -62,7 +62,7 @@ func pass(d time.Duration) { time.Sleep(d) }
 type taped struct {
 	*queue.Marks
 	source   *queue.Source
-	w        *world
+	w        *env
 	crash    func(batch int) (before, after bool)
 	batch    int
 	dead     bool
@@ -176,13 +176,13 @@ func sourceOf(resources ...schedule.WatchResource) *schedule.Spec {
 	}
 }
 
-func newWorld(t testing.TB, src *schedule.Spec) *world {
-	w := &world{t: t, api: newServer(), fs: vfs.NewCrashableMem(), src: src}
+func newEnv(t testing.TB, src *schedule.Spec) *env {
+	w := &env{t: t, api: newServer(), fs: vfs.NewCrashableMem(), src: src}
 	return w
 }
 
 // start opens the adapter.
-func (w *world) start() *world {
+func (w *env) start() *env {
 	w.t.Helper()
 	var err error
 	fatal := func(err error) { w.t.Errorf("fatal: %v", err) }
@@ -226,7 +226,7 @@ func (w *world) start() *world {
 }
 
 // neighbour adds a source of its own websites in another namespace.
-func (w *world) neighbour(namespace string) *schedule.Spec {
+func (w *env) neighbour(namespace string) *schedule.Spec {
 	src := own()
 	src.UID, src.Namespace = "6b1f6d6e-4f0c-4c5e-9a53-000000000002", namespace
 	q, err := w.q.Set(src)
@@ -238,7 +238,7 @@ func (w *world) neighbour(namespace string) *schedule.Spec {
 }
 
 // change gives the source other settings.
-func (w *world) change(f func(*schedule.Spec)) {
+func (w *env) change(f func(*schedule.Spec)) {
 	src := *w.src
 	if src.Watch != nil {
 		watch := *src.Watch
@@ -254,7 +254,7 @@ func (w *world) change(f func(*schedule.Spec)) {
 }
 
 // stop ends the adapter.
-func (w *world) stop() {
+func (w *env) stop() {
 	if w.m == nil {
 		return
 	}
@@ -271,7 +271,7 @@ func (w *world) stop() {
 }
 
 // lose loses power: what was not synced is gone, or a part of it.
-func (w *world) lose(percent int, r *rand.Rand) {
+func (w *env) lose(percent int, r *rand.Rand) {
 	synctest.Wait() // a batch under way would be recorded, but may be lost
 	fs := w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: r})
 	w.mu.Lock()
@@ -282,14 +282,14 @@ func (w *world) lose(percent int, r *rand.Rand) {
 }
 
 // deliver makes what is scheduled be delivered at once.
-func (w *world) deliver() {
+func (w *env) deliver() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.s.delivers = true
 }
 
 // settle lets time pass, and returns what was scheduled meanwhile.
-func (w *world) settle(d time.Duration) []wake {
+func (w *env) settle(d time.Duration) []wake {
 	time.Sleep(d)
 	synctest.Wait()
 	w.mu.Lock()
@@ -309,7 +309,7 @@ func keys(wakes []wake) []string {
 	return all
 }
 
-func (w *world) want(what string, d time.Duration, want ...string) []wake {
+func (w *env) want(what string, d time.Duration, want ...string) []wake {
 	w.t.Helper()
 	wakes := w.settle(d)
 	slices.Sort(want)
@@ -319,13 +319,13 @@ func (w *world) want(what string, d time.Duration, want ...string) []wake {
 	return wakes
 }
 
-func (w *world) status() schedule.WatchStatus {
+func (w *env) status() schedule.WatchStatus {
 	s, _ := w.m.Status(w.src.UID)
 	return s
 }
 
 // marks are the objects that the store remembers.
-func (w *world) marks() []string {
+func (w *env) marks() []string {
 	var all []string
 	states, err := w.s.States()
 	if err != nil {
@@ -346,7 +346,7 @@ func (w *world) marks() []string {
 }
 
 // sameBytes holds the bytes that the queue and the rows count against the marks.
-func (w *world) sameBytes() {
+func (w *env) sameBytes() {
 	w.t.Helper()
 	sum := int64(0)
 	for _, r := range w.m.find(w.src.UID).resources {
@@ -362,11 +362,11 @@ func (w *world) sameBytes() {
 }
 
 // run runs a test in fake time.
-func run(t *testing.T, src func() *schedule.Spec, test func(t *testing.T, w *world)) {
+func run(t *testing.T, src func() *schedule.Spec, test func(t *testing.T, w *env)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, src())
+		w := newEnv(t, src())
 		defer w.stop()
 		test(t, w)
 	})
