@@ -137,9 +137,19 @@ func openStopped(ctx context.Context, dir string, replay store.Replay, log *slog
 	go func() {
 		defer close(s.ended)
 		var err error
-		for deadline := time.Now().Add(stopTime); ; time.Sleep(100 * time.Millisecond) {
+		tick, deadline := time.NewTicker(100*time.Millisecond), time.Now().Add(stopTime)
+		defer tick.Stop()
+		for {
 			err = store.CheckpointStopped(ctx, store.Options{Dir: dir, Log: log}, replay, func(dir string) error { return archive(out, dir) })
-			if !errors.Is(err, store.ErrInUse) || ctx.Err() != nil || time.Now().After(deadline) {
+			if !errors.Is(err, store.ErrInUse) || time.Now().After(deadline) {
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+			if ctx.Err() != nil {
 				break
 			}
 		}

@@ -101,7 +101,7 @@ func (s *Server) Close() {
 		ctx, cancel := context.WithTimeout(context.Background(), sealAnswer)
 		_ = s.http.Shutdown(ctx) // it is closed all the same
 		cancel()
-		time.Sleep(sealEnds)
+		<-time.After(sealEnds)
 	}
 	_ = s.http.Close()
 	<-s.done

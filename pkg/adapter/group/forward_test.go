@@ -90,10 +90,7 @@ func TestForwarded_HalfClosed(t *testing.T) {
 }
 
 // leaving is an owner that is gone when it is asked for a second time.
-type leaving struct {
-	ownership
-	asked bool
-}
+type leaving struct{ asked bool }
 
 func (o *leaving) here() (*tenure, <-chan struct{}) { return nil, nil }
 func (o *leaving) isSealed() bool                   { return false }

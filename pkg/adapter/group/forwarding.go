@@ -28,7 +28,6 @@ type forwarding struct {
 	rest  io.Reader // the body behind head
 	whole bool      // head is all of the body: it can be sent again
 	large *gate     // the body of the last try, where it can be read once
-	dead  string    // a member that could not be reached
 	slot  *budget.Claim
 }
 
