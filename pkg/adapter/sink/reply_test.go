@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
-
-func readCloser(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
 // A reply with a time schedules its key again, and the header decides before the attributes. A time that cannot be read
 // makes the attempt a failed one; an event that cannot be used is logged.
