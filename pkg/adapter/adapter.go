@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
@@ -41,10 +39,8 @@ type Adapter struct {
 	cfg       Config
 	origin    sources.Origin
 	telemetry *telemetry
-	disk      disk          // the store, or the member
-	member    *group.Member // nil: the adapter is alone
-	core
-	events *ingest.Receiver
+	host      host // nil until its data directory is open
+	events    *ingest.Receiver
 
 	connections *connections
 
@@ -60,19 +56,28 @@ type Adapter struct {
 	started   func() bool // ends what waits for the end during the start; nil before
 }
 
-// core is what serves the sources of an adapter that is alone.
-type core struct {
-	store    *store.DB
-	sealable *sealable // it
-	queue    *queue.Queue
-	dispatch *dispatch.Dispatcher
-	watches  *watch.Manager // nil: sources cannot watch
-}
-
-// disk is what metrics say about the disk, and what is backed up.
-type disk interface {
+// host keeps the sources with their schedules, and serves them: this process alone, or as one of a group.
+type host interface {
 	backup.Sealable
 	Corrupt() int64
+	// SetSource and RemoveSource are of sources.Registry. A source that is set before Join is in force from Join on.
+	SetSource(s *schedule.Spec) error
+	RemoveSource(uid string) error
+	// Join recovers, or joins the group. Nothing is accepted or delivered before Serve.
+	Join(ctx context.Context) error
+	// Serve begins: handler is the schedule API. Route answers calls by it, here or where the source is.
+	Serve(handler http.Handler)
+	Route(handler http.Handler) http.Handler
+	// Ready reports that calls can be answered, once Serve was called.
+	Ready() bool
+	Lookup(namespace, name string) (*queue.Source, bool)
+	// Serving are the parts that serve the sources here, nil: another process does. Sources cannot watch without a
+	// manager, and nothing is delivered at the moment without a dispatcher.
+	Serving() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager)
+	// The end: Leave before calls end, Shutdown behind them, and Close. Each is called also after a start that failed.
+	Leave()
+	Shutdown(ctx context.Context)
+	Close() error
 }
 
 // Run serves until ctx ends and calls ready when it serves. Each value on reload
@@ -118,14 +123,24 @@ func (a *Adapter) start(ctx context.Context) error {
 	if err := a.telemetry.start(ctx, settings.Metrics, settings.Tracing); err != nil {
 		return err
 	}
+	wanted, unusable := a.origin.Sources()
+	deliver := a.deliveries()
+	open := func() error { return a.openAlone(ctx, deliver, unusable) }
 	if a.cfg.Replication != nil {
-		return a.join(ctx)
+		open = func() error { return a.openMember(ctx, deliver) }
 	}
-	if err := a.open(ctx); err != nil {
+	if err := a.whileInUse(ctx, open); err != nil {
 		return err
 	}
-	wanted, unusable := a.origin.Sources()
-	if err := (registry{a}).fill(ctx, wanted, unusable); err != nil {
+	if err := a.observe(); err != nil {
+		return err
+	}
+	for _, s := range wanted {
+		if err := (registry{a}).SetSource(s); err != nil {
+			return err
+		}
+	}
+	if err := a.host.Join(ctx); err != nil {
 		return err
 	}
 	return a.serve(ctx)
@@ -139,63 +154,13 @@ func (a *Adapter) follow(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.origin.Run(ctx, a.registry())
+		a.origin.Run(ctx, registry{a})
 	}()
 	<-ctx.Done()
 	select {
 	case <-ended:
 	case <-time.After(followTimeout): // it may wait for the disk, and the end does not wait for it
 	}
-}
-
-// open opens the data directory and recovers. Nothing is accepted or delivered yet.
-func (a *Adapter) open(ctx context.Context) error {
-	meter := a.telemetry.meter
-	latency, err := meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
-		metric.WithDescription("How long a change waited to be on stable storage."),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5))
-	if err != nil {
-		return err
-	}
-	err = a.whileInUse(ctx, func() (err error) {
-		o := store.Options{
-			Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
-			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
-		}
-		a.store, err = store.Open(o)
-		return err
-	})
-	if err != nil {
-		a.store = nil
-		return err
-	}
-	a.sealable = &sealable{DB: a.store, end: a.quit, sealed: make(chan error, 1)}
-	a.disk = a.sealable
-	if a.store.Sealed() {
-		return errSealed
-	}
-	// When ctx ends while the start waits for disk space, the store gives up waiting;
-	// later Stop does that.
-	a.started = context.AfterFunc(ctx, func() {
-		a.stopping.Store(true)
-		a.store.GiveUp()
-	})
-	if err := a.observe(); err != nil {
-		return err
-	}
-	if a.dispatch, err = dispatch.New(a.deliveries()); err != nil {
-		return err
-	}
-	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: a.cfg.Log, Fatal: a.fatal, Meter: meter,
-		Wake: func(s *queue.Source) {
-			if a.ready.Load() {
-				a.dispatch.Wake(s)
-			}
-		}})
-	if watching := a.watching(); err == nil && watching.API != nil {
-		a.watches, err = watch.New(watching)
-	}
-	return err
 }
 
 // deliveries is how deliveries are made.
@@ -215,36 +180,18 @@ func (a *Adapter) watching() watch.Config {
 		Memory: cluster.WatchBytes(a.cfg.Replication != nil)}
 }
 
-// join makes the adapter one of a group.
-func (a *Adapter) join(ctx context.Context) error {
-	deliveries := a.deliveries()
-	err := a.whileInUse(ctx, func() (err error) {
-		a.member, err = group.Open(group.Config{
-			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
-			Deliver: deliveries, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
-		})
-		return err
+// openMember opens the view of one of a group.
+func (a *Adapter) openMember(ctx context.Context, deliver dispatch.Config) error {
+	m, err := group.Open(group.Config{
+		Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
+		Deliver: deliver, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
 	})
 	if err != nil {
-		a.member = nil
 		return err
 	}
-	m := a.member
-	a.disk = m
+	a.host = m
 	a.started = context.AfterFunc(ctx, func() { a.stopping.Store(true) })
-	if err := a.observe(); err != nil {
-		return err
-	}
-	wanted, _ := a.origin.Sources()
-	for _, s := range wanted {
-		if err := a.registry().SetSource(s); err != nil {
-			return err
-		}
-	}
-	if err := m.Join(ctx); err != nil {
-		return err
-	}
-	return a.serve(ctx)
+	return nil
 }
 
 // handover is how long a start waits for the data directory: the pod of the previous adapter may use the grace period up.
@@ -278,12 +225,8 @@ func (a *Adapter) serve(ctx context.Context) error {
 		return err
 	}
 	guard := a.origin.Guard()
-	lookup := a.queue.Lookup
-	if a.member != nil {
-		lookup = a.member.Lookup
-	}
 	handler := api.New(api.Config{
-		Lookup: lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
+		Lookup: a.host.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
 		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, a.server(handler), a.connections.plain)
@@ -306,17 +249,11 @@ func (a *Adapter) serve(ctx context.Context) error {
 		a.calls = append(a.calls, calls)
 	}
 	// Without back-ups everything else goes on: the volume may allow no sockets.
-	if a.backups, err = backup.Serve(a.disk, a.cfg.DataDir, a.cfg.Log); err != nil {
+	if a.backups, err = backup.Serve(a.host, a.cfg.DataDir, a.cfg.Log); err != nil {
 		a.cfg.Log.Warn("adapter backup will not work", "error", err)
 	}
 	a.ready.Store(true)
-	if a.member != nil {
-		a.member.Serve(handler)
-	} else {
-		for _, s := range a.queue.Sources() {
-			a.dispatch.Wake(s)
-		}
-	}
+	a.host.Serve(handler)
 	for _, e := range a.calls {
 		a.answer(e)
 	}
@@ -325,11 +262,8 @@ func (a *Adapter) serve(ctx context.Context) error {
 
 // server serves the schedule API on a public address.
 func (a *Adapter) server(handler *api.Handler) *http.Server {
-	s := api.Server(handler)
+	s := api.Server(a.host.Route(handler))
 	s.RegisterOnShutdown(handler.EndEvents)
-	if a.member != nil {
-		s.Handler = a.member.Route(handler)
-	}
 	return s
 }
 

@@ -19,7 +19,7 @@ func (a *Adapter) administer() error {
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if a.ready.Load() && (a.member == nil || a.member.Ready()) {
+		if a.ready.Load() && a.host.Ready() {
 			say(w, http.StatusOK, "ok")
 		} else {
 			say(w, http.StatusServiceUnavailable, "not ready")

@@ -6,41 +6,10 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
-
-func (a *Adapter) registry() sources.Registry {
-	if a.member != nil {
-		return membership{registry{a}}
-	}
-	return registry{a}
-}
-
-// parts are what serves the sources here; nil: another member of the group does.
-func (a *Adapter) parts() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
-	if a.member != nil {
-		return a.member.Serving()
-	}
-	return a.queue, a.dispatch, a.watches
-}
-
-// membership is the set of sources of one of a group.
-type membership struct{ registry }
-
-// SetSource implements sources.Registry.
-func (r membership) SetSource(s *schedule.Spec) error {
-	r.events.Set(s)
-	return r.member.SetSource(s)
-}
-
-// RemoveSource implements sources.Registry.
-func (r membership) RemoveSource(uid string) error {
-	r.events.Remove(uid)
-	return r.member.RemoveSource(uid)
-}
 
 // registry is the set of sources as an origin drives it.
 type registry struct{ *Adapter }
@@ -48,34 +17,21 @@ type registry struct{ *Adapter }
 // SetSource implements sources.Registry.
 func (r registry) SetSource(s *schedule.Spec) error {
 	r.events.Set(s)
-	q, err := r.queue.Set(s)
-	if err == nil && r.watches != nil {
-		r.watches.Set(s, &q.Marks)
-	}
-	return err
+	return r.host.SetSource(s)
 }
 
 // RemoveSource implements sources.Registry.
 func (r registry) RemoveSource(uid string) error {
-	if r.watches != nil {
-		r.watches.Remove(uid)
+	err := r.host.RemoveSource(uid)
+	if err == nil {
+		r.events.Remove(uid)
 	}
-	s, registered := r.queue.Find(uid)
-	err := r.queue.Remove(uid)
-	if registered { // what is cut off before that would be delivered again
-		r.dispatch.Remove(s)
-	}
-	if err != nil {
-		return err
-	}
-	r.events.Remove(uid)
-	r.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
-	return nil
+	return err
 }
 
 // Counts implements sources.Registry.
 func (r registry) Counts(uid string) (sources.Counts, bool) {
-	q, d, _ := r.parts()
+	q, d, _ := r.host.Serving()
 	if q == nil || d == nil {
 		return sources.Counts{}, false
 	}
@@ -120,7 +76,7 @@ func failureSentence(h *dispatch.Health) string {
 
 // WatchStatus implements sources.Registry.
 func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
-	q, _, watches := r.parts()
+	q, _, watches := r.host.Serving()
 	if q == nil {
 		return schedule.WatchStatus{}, false
 	}
@@ -133,13 +89,13 @@ func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 
 // Serves implements sources.Registry.
 func (r registry) Serves() bool {
-	q, _, _ := r.parts()
+	q, _, _ := r.host.Serving()
 	return q != nil
 }
 
 // watchChanged reports that the watch status of a source has changed.
 func (a *Adapter) watchChanged(uid string) {
-	q, _, _ := a.parts()
+	q, _, _ := a.host.Serving()
 	if q == nil {
 		return
 	}
@@ -150,7 +106,7 @@ func (a *Adapter) watchChanged(uid string) {
 
 // resync schedules the objects that a source watches.
 func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Duration) (int, error) {
-	q, _, watches := a.parts()
+	q, _, watches := a.host.Serving()
 	switch {
 	case q == nil:
 		return 0, &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter no longer owns the source: nothing was scheduled; try again"}
@@ -164,40 +120,4 @@ func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Dur
 func (a *Adapter) watched(uid string) int64 {
 	s, _ := registry{a}.WatchStatus(uid)
 	return s.Objects
-}
-
-// fill purges what the store has of sources that do not exist any more, and puts the
-// wanted ones in force. The unusable ones keep their schedules.
-func (r registry) fill(ctx context.Context, wanted []*schedule.Spec, unusable []string) error {
-	keep := make(map[string]bool, len(wanted)+len(unusable))
-	for _, s := range wanted {
-		keep[s.UID] = true
-	}
-	for _, uid := range unusable {
-		keep[uid] = true
-	}
-	stored, err := r.store.Sources()
-	if err != nil {
-		return err
-	}
-	for _, uid := range stored {
-		if keep[uid] {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := r.RemoveSource(uid); err != nil {
-			return err
-		}
-	}
-	for _, s := range wanted {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := r.SetSource(s); err != nil {
-			return err
-		}
-	}
-	return nil
 }

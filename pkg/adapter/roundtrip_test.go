@@ -41,6 +41,8 @@ type world struct {
 	offset atomic.Int64 // of the clock
 	wake   chan struct{}
 	a      *Adapter
+	store  *store.DB
+	queue  *queue.Queue
 	edge   *httptest.Server
 
 	specs   map[string]string // the rest of each source's spec, by the source's name
@@ -72,12 +74,12 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.L
 // open starts the data plane on what is in the directory.
 func (w *world) open() {
 	w.t.Helper()
-	db, err := store.Open(store.Options{Dir: w.dir, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { panic(err) }})
+	var err error
+	w.store, err = store.Open(store.Options{Dir: w.dir, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { panic(err) }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.a = &Adapter{core: core{store: db}, events: new(ingest.Receiver)}
-	w.a.queue, err = queue.Open(queue.Config{Store: db, Now: w.now, Wake: func(*queue.Source) {
+	w.queue, err = queue.Open(queue.Config{Store: w.store, Now: w.now, Wake: func(*queue.Source) {
 		select {
 		case w.wake <- struct{}{}:
 		default:
@@ -86,6 +88,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.a = &Adapter{host: &alone{DB: w.store, queue: w.queue}, events: new(ingest.Receiver)}
 	for name, spec := range w.specs {
 		src, err := w.source(name, spec)
 		if err != nil {
@@ -95,13 +98,13 @@ func (w *world) open() {
 			w.t.Fatal(err)
 		}
 	}
-	w.edge = httptest.NewServer(api.New(api.Config{Lookup: w.a.queue.Lookup, Ingest: w.a.events, Log: slog.New(slog.DiscardHandler), Now: w.now}))
+	w.edge = httptest.NewServer(api.New(api.Config{Lookup: w.queue.Lookup, Ingest: w.a.events, Log: slog.New(slog.DiscardHandler), Now: w.now}))
 }
 
 func (w *world) close() {
 	w.edge.Close()
-	w.a.queue.Close()
-	if err := w.a.store.Close(); err != nil {
+	w.queue.Close()
+	if err := w.store.Close(); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -251,7 +254,7 @@ func sameData(got *event.Event, want []byte) bool {
 // check reads what is stored, and holds it against what was.
 func (w *world) check(source string, expected map[string]*expectation) {
 	w.t.Helper()
-	s, _ := w.a.queue.Lookup("ns", source)
+	s, _ := w.queue.Lookup("ns", source)
 	for key, x := range expected {
 		v, ok, err := s.Get(key)
 		switch {
@@ -276,7 +279,7 @@ func (w *world) check(source string, expected map[string]*expectation) {
 // deliver sends all that is expected, and returns what the replies ask for.
 func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectation) map[string]*expectation {
 	w.t.Helper()
-	s, _ := w.a.queue.Lookup("ns", name)
+	s, _ := w.queue.Lookup("ns", name)
 	sender := sink.New(sink.Config{Log: slog.New(slog.DiscardHandler), Now: w.now})
 	defer sender.Close()
 	next := map[string]*expectation{}
@@ -414,7 +417,7 @@ func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 			} else {
 				name := jsonText(key)
 				w.call(http.MethodPost, "/ns/"+source+"/schedules", json.Clone(), fmt.Appendf(nil, `{"items":[{%s"key":%s,"event":%s}]}`, fields, name, event))
-				found, _ := w.a.queue.Lookup("ns", source)
+				found, _ := w.queue.Lookup("ns", source)
 				_, accepted, _ = found.Get(key)
 			}
 			if accepted {

@@ -22,7 +22,7 @@ func (a *Adapter) Stop() error {
 		a.stopping.Store(true)
 		a.ready.Store(false)
 		most := drainAll
-		if a.member != nil {
+		if a.cfg.Replication != nil {
 			most += group.ForwardMost
 		}
 		ended := make(chan error, 1)
@@ -42,32 +42,19 @@ func (a *Adapter) Stop() error {
 
 // end is Stop, for as long as it takes.
 func (a *Adapter) end() error {
-	if a.member != nil {
-		a.member.Leave()
+	if a.host != nil {
+		a.host.Leave()
 	}
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		if a.watches != nil {
-			a.watches.Close()
-		}
-	}()
 	ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
+	defer cancel()
 	var drained sync.WaitGroup
 	for _, e := range a.calls {
 		drained.Go(func() { e.Shutdown(ctx) })
 	}
-	if a.member != nil {
-		drained.Go(func() { a.member.Shutdown(ctx) })
-	}
 	drained.Wait()
-	cancel()
-	if a.dispatch != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
-		a.dispatch.Stop(ctx)
-		cancel()
+	if a.host != nil {
+		a.host.Shutdown(ctx)
 	}
-	a.sealable.finish(a.cfg.Log.Warn)
 	if a.backups != nil {
 		a.backups.Close() // one under way is cut off
 	}
@@ -75,22 +62,14 @@ func (a *Adapter) end() error {
 		a.admin.Close() // probes and metrics to the last
 	}
 	a.serving.Wait()
-	err := a.close()
-	<-watching // what waited for the disk has ended with the store
-	return err
+	return a.close()
 }
 
 // close releases what is open, last opened first.
 func (a *Adapter) close() error {
-	if a.queue != nil {
-		a.queue.Close()
-	}
 	var err error
-	if a.member != nil {
-		err = a.member.Close()
-	}
-	if a.store != nil {
-		err = a.store.Close() // waits for the calls that are in it
+	if a.host != nil {
+		err = a.host.Close()
 	}
 	a.origin.Close()
 	if a.telemetry != nil {

@@ -105,9 +105,9 @@ func (a *Adapter) observe() error {
 	version := metric.WithAttributes(attribute.String("version", a.cfg.Version), attribute.String("go", runtime.Version()))
 	if _, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, version)
-		o.ObserveInt64(corrupt, a.disk.Corrupt())
+		o.ObserveInt64(corrupt, a.host.Corrupt())
 		o.ObserveInt64(refused, a.origin.Refused())
-		onDisk, kept, own, known := a.disk.Usage()
+		onDisk, kept, own, known := a.host.Usage()
 		o.ObserveInt64(used, own)
 		if known {
 			o.ObserveInt64(free, onDisk)

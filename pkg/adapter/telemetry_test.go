@@ -203,7 +203,7 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 }
 
 // damaged is a disk on which corrupt places were met.
-type damaged struct{ disk }
+type damaged struct{ host }
 
 func (damaged) Corrupt() int64                     { return 3 }
 func (damaged) Usage() (int64, int64, int64, bool) { return 0, 0, 0, false }
@@ -220,7 +220,7 @@ func TestMetrics_CorruptPlacesAreCounted(t *testing.T) {
 	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	a := &Adapter{telemetry: tm, disk: damaged{}, origin: crowded{}, events: new(ingest.Receiver)}
+	a := &Adapter{telemetry: tm, host: damaged{}, origin: crowded{}, events: new(ingest.Receiver)}
 	if err := a.observe(); err != nil {
 		t.Fatal(err)
 	}
