@@ -77,7 +77,7 @@ func (db *engine) corruptAt(place string, err error) {
 		p.seen = map[string]bool{}
 	}
 	p.seen[place] = true
-	const single, member = "stop the adapter and run adapter repair", "this member hands the shard over, and takes a copy of another member's view"
+	const single, member = "stop the adapter and run adapter repair", "this member hands the group over, and takes a copy of another member's view"
 	advice := single
 	if db.replicated {
 		advice = member
