@@ -68,6 +68,18 @@ func boundGarbage() {
 	}
 }
 
+// usage names the commands, which have flags of their own.
+const usage = `Usage of adapter:
+  adapter [FLAGS]           serve: in a cluster, or with --standalone
+  adapter backup, seal      copy the data of a running adapter; end it for good, for a move
+  adapter restore           make a data directory of a back-up
+  adapter inspect, verify, repair
+                            read a data directory, check it, copy what can be read of it
+Each command prints its own usage with --help.
+
+Flags:
+`
+
 func run(args []string, version string, replication group.Settings) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
 	cfg := adapter.Config{Version: version}
@@ -90,6 +102,10 @@ func run(args []string, version string, replication group.Settings) error {
 	flags.StringVar(&replication.ForwardListen, "forward-listen", "", "with --replicated: the `ADDRESS` for calls that another adapter forwards (default the port in --peers plus 1)")
 	flags.StringVar(&replication.TLSDir, "peer-tls-dir", "", "with --replicated: `DIR`ectory with tls.crt, tls.key and ca.crt for both; required beyond loopback")
 	showVersion := flags.Bool("version", false, "print the version and end")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
 	level := new(slog.LevelVar)
 	flags.TextVar(level, "log-level", new(slog.LevelVar), "`LEVEL`: debug, info, warn or error; in a cluster config-logging may say otherwise")
 	if err := flags.Parse(args); err != nil {
