@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -78,17 +79,17 @@ func (h *hooks) take() []string {
 	return h.bodies
 }
 
-// scene is a bridge with an API server that is made up, with a Preview "a" in it.
-type scene struct {
+// testBridge is a bridge with an API server that is made up, with a Preview "a" in it.
+type testBridge struct {
 	*bridge
 	*hooks
 	t     *testing.T
-	fails func(verb string, o client.Object, l client.ObjectList) error
+	fails string // a kind that cannot be listed
 }
 
-func newScene(t *testing.T, manifest string) *scene {
+func newTestBridge(t *testing.T, manifest string) *testBridge {
 	t.Helper()
-	s := &scene{t: t, hooks: &hooks{}}
+	s := &testBridge{t: t, hooks: &hooks{}}
 	server := httptest.NewServer(s.hooks)
 	t.Cleanup(server.Close)
 	all, err := parseManifests([]byte(strings.ReplaceAll(manifest, "HOOK", server.URL)))
@@ -104,12 +105,6 @@ func newScene(t *testing.T, manifest string) *scene {
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), meta.RESTScopeRoot)
 	status := &unstructured.Unstructured{}
 	status.SetGroupVersionKind(preview)
-	failing := func(verb string, o client.Object, l client.ObjectList) error {
-		if s.fails == nil {
-			return nil
-		}
-		return s.fails(verb, o, l)
-	}
 	kinds := runtime.NewScheme() // one of its own: the client adds the kinds that it meets, and tests run side by side
 	if err := clientgoscheme.AddToScheme(kinds); err != nil {
 		t.Fatal(err)
@@ -118,16 +113,10 @@ func newScene(t *testing.T, manifest string) *scene {
 		WithScheme(kinds).WithRESTMapper(mapper).WithStatusSubresource(status).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
-				if err := failing("list", nil, l); err != nil {
-					return err
+				if s.fails != "" && strings.Contains(fmt.Sprintf("%T %v", l, l.GetObjectKind().GroupVersionKind()), s.fails) {
+					return errors.New("the API server is away")
 				}
 				return c.List(ctx, l, o...)
-			},
-			Delete: func(ctx context.Context, c client.WithWatch, x client.Object, o ...client.DeleteOption) error {
-				if err := failing("delete", x, nil); err != nil {
-					return err
-				}
-				return c.Delete(ctx, x, o...)
 			},
 		}).Build()}
 	if err := s.resolve(mapper); err != nil {
@@ -137,14 +126,14 @@ func newScene(t *testing.T, manifest string) *scene {
 	return s
 }
 
-func (s *scene) must(err error) {
+func (s *testBridge) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *scene) make(text string) *unstructured.Unstructured {
+func (s *testBridge) make(text string) *unstructured.Unstructured {
 	s.t.Helper()
 	o := &unstructured.Unstructured{}
 	s.must(o.UnmarshalJSON([]byte(text)))
@@ -153,18 +142,18 @@ func (s *scene) make(text string) *unstructured.Unstructured {
 }
 
 // run syncs the Preview.
-func (s *scene) run() (reconcile.Result, error) {
+func (s *testBridge) run() (reconcile.Result, error) {
 	return s.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}})
 }
 
-func (s *scene) synced() reconcile.Result {
+func (s *testBridge) synced() reconcile.Result {
 	s.t.Helper()
 	r, err := s.run()
 	s.must(err)
 	return r
 }
 
-func (s *scene) parentNow() *unstructured.Unstructured {
+func (s *testBridge) parentNow() *unstructured.Unstructured {
 	s.t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(s.parent.GroupVersionKind)
@@ -173,7 +162,7 @@ func (s *scene) parentNow() *unstructured.Unstructured {
 }
 
 // configMaps are the ConfigMaps of the namespace, as name=value of the key "v".
-func (s *scene) configMaps() (all []string) {
+func (s *testBridge) configMaps() (all []string) {
 	s.t.Helper()
 	var l corev1.ConfigMapList
 	s.must(s.Client.List(s.t.Context(), &l, client.InNamespace("team")))
@@ -184,7 +173,7 @@ func (s *scene) configMaps() (all []string) {
 	return all
 }
 
-func (s *scene) wantConfigMaps(want ...string) {
+func (s *testBridge) wantConfigMaps(want ...string) {
 	s.t.Helper()
 	if got := s.configMaps(); !slices.Equal(got, want) {
 		s.t.Errorf("the ConfigMaps are %q, want %q", got, want)
@@ -199,7 +188,7 @@ func configMap(name, value string) string {
 // What the hook returns is made, changed and deleted, and the status is replaced.
 func TestSync_FollowsTheHook(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, previews)
+	s := newTestBridge(t, previews)
 	s.says(200, `{"status":{"phase":"one"},"children":[`+configMap("x", "1")+`,`+configMap("y", "1")+`],"resyncAfterSeconds":1.5}`)
 	if r := s.synced(); r.RequeueAfter.Seconds() != 1.5 {
 		t.Errorf("due again after %s", r.RequeueAfter)
@@ -231,7 +220,7 @@ func TestSync_FollowsTheHook(t *testing.T) {
 // A v2 hook names objects by namespace and name, and its response has no unknown field.
 func TestSync_V2(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, strings.Replace(previews, "sync: {webhook", "sync: {version: v2, webhook", 1))
+	s := newTestBridge(t, strings.Replace(previews, "sync: {webhook", "sync: {version: v2, webhook", 1))
 	s.says(200, `{"children":[`+configMap("x", "1")+`]}`)
 	s.synced()
 	s.synced()
@@ -249,34 +238,22 @@ func TestSync_V2(t *testing.T) {
 // gone.
 func TestSync_PartialGatherIsNotPosted(t *testing.T) {
 	t.Parallel()
-	for name, fails := range map[string]func(client.ObjectList) bool{
-		"first kind": func(l client.ObjectList) bool {
-			return strings.Contains(fmt.Sprintf("%T %v", l, l.GetObjectKind().GroupVersionKind()), "ConfigMap")
-		},
-		"second kind": func(l client.ObjectList) bool {
-			return strings.Contains(fmt.Sprint(l.GetObjectKind().GroupVersionKind()), "Secret")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, previews)
+			s := newTestBridge(t, previews)
 			s.says(200, `{"children":[`+configMap("x", "1")+`]}`)
 			s.synced()
 			s.take()
 			s.says(200, `{"children":[]}`)
-			s.fails = func(verb string, _ client.Object, l client.ObjectList) error {
-				if verb == "list" && fails(l) {
-					return errors.New("the API server is away")
-				}
-				return nil
-			}
+			s.fails = kind
 			if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "is away") {
 				t.Errorf("the error is %v", err)
 			}
 			if posted := s.take(); len(posted) > 0 {
 				t.Errorf("the hook was sent %s", posted)
 			}
-			s.fails = nil
+			s.fails = ""
 			s.wantConfigMaps("x=1")
 		})
 	}
@@ -285,20 +262,30 @@ func TestSync_PartialGatherIsNotPosted(t *testing.T) {
 // Only 200 counts, 429 says when to come back, and no other answer changes an object.
 func TestHook_Answers(t *testing.T) {
 	t.Parallel()
+	slow := make(chan struct{})
 	for name, c := range map[string]struct {
 		status int
 		header string
 		body   string
 		after  float64 // seconds; 0 is an error
 		says   string
+		answer func(w http.ResponseWriter) // in the place of the body
 	}{
-		"201":                  {status: 201, body: `{}`, says: "status 201, want 200"},
-		"500":                  {status: 500, body: "boom", says: "status 500, want 200: boom"},
-		"429":                  {status: 429, header: "7", after: 7},
-		"429 without":          {status: 429, says: "without a Retry-After"},
-		"429 past":             {status: 429, header: "Mon, 02 Jan 2006 15:04:05 GMT", says: "without a Retry-After"},
-		"no JSON":              {status: 200, body: "<html>", says: "invalid character"},
-		"too long":             {status: 200, body: strings.Repeat(" ", maxResponse+1), says: "more than 8388608 bytes"},
+		"201":         {status: 201, body: `{}`, says: "status 201, want 200"},
+		"500":         {status: 500, body: "boom", says: "status 500, want 200: boom"},
+		"429":         {status: 429, header: "7", after: 7},
+		"429 without": {status: 429, says: "without a Retry-After"},
+		"429 past":    {status: 429, header: "Mon, 02 Jan 2006 15:04:05 GMT", says: "without a Retry-After"},
+		"no JSON":     {status: 200, body: "<html>", says: "invalid character"},
+		"too long":    {status: 200, body: strings.Repeat(" ", maxResponse+1), says: "more than 8388608 bytes"},
+		"without an end": {says: "more than 8388608 bytes", answer: func(w http.ResponseWriter) {
+			for page := make([]byte, 1<<20); ; {
+				if _, err := w.Write(page); err != nil {
+					return
+				}
+			}
+		}},
+		"too late":             {says: "deadline exceeded", answer: func(http.ResponseWriter) { <-slow }},
 		"null child":           {status: 200, body: `{"children":[null]}`, says: "null as child 0"},
 		"unknown kind":         {status: 200, body: `{"children":[{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}]}`, says: "does not have among its children"},
 		"without a name":       {status: 200, body: `{"children":[` + configMap("", "1") + `]}`, says: "it has no name"},
@@ -307,16 +294,24 @@ func TestHook_Answers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, previews)
+			s := newTestBridge(t, previews)
 			s.says(200, `{"children":[`+configMap("x", "1")+`]}`)
 			s.synced()
 			s.hooks.mu.Lock()
 			s.answer = func(_ string, w http.ResponseWriter) {
+				if c.answer != nil {
+					c.answer(w)
+					return
+				}
 				w.Header().Set("Retry-After", c.header)
 				w.WriteHeader(c.status)
 				_, _ = w.Write([]byte(c.body))
 			}
 			s.hooks.mu.Unlock()
+			if name == "too late" {
+				s.Spec.Hooks.Sync.timeout = 20 * time.Millisecond
+				t.Cleanup(func() { close(slow) })
+			}
 			r, err := s.run()
 			if c.after > 0 && (err != nil || r.RequeueAfter.Seconds() != c.after) {
 				t.Errorf("due again after %s: %v", r.RequeueAfter, err)
@@ -329,38 +324,10 @@ func TestHook_Answers(t *testing.T) {
 	}
 }
 
-// A hook that does not answer within its timeout fails.
-func TestHook_Timeout(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, strings.Replace(previews, "url: HOOK/sync", "url: HOOK/sync, timeout: 20ms", 1))
-	slow := make(chan struct{})
-	t.Cleanup(func() { close(slow) })
-	s.answer = func(string, http.ResponseWriter) { <-slow }
-	if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "deadline exceeded") {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-// A response without an end is not read to its end.
-func TestHook_EndlessResponse(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, previews)
-	s.answer = func(_ string, w http.ResponseWriter) {
-		for page := make([]byte, 1<<20); ; {
-			if _, err := w.Write(page); err != nil {
-				return
-			}
-		}
-	}
-	if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
-		t.Errorf("the error is %v", err)
-	}
-}
-
 // An object of the name of a child that is not a child stays as it is.
 func TestSync_ForeignObjectStays(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, previews)
+	s := newTestBridge(t, previews)
 	s.make(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"team"},"data":{"v":"theirs"}}`)
 	s.says(200, `{"children":[`+configMap("x", "1")+`,`+configMap("y", "1")+`]}`)
 	if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "team/x: an object of this name exists") {
@@ -375,7 +342,7 @@ func TestSync_UpdateStrategies(t *testing.T) {
 	for method, want := range map[string][]string{"OnDelete": {"x=1"}, "InPlace": {"x=2"}, "Recreate": nil} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, strings.Replace(previews, "InPlace", method, 1))
+			s := newTestBridge(t, strings.Replace(previews, "InPlace", method, 1))
 			s.says(200, `{"children":[`+configMap("x", "1")+`]}`)
 			s.synced()
 			s.synced() // the same is no difference
@@ -396,7 +363,7 @@ const finalize = "    finalize: {webhook: {url: HOOK/finalize}}\n"
 // The finalizer is there before the first child, and goes when the hook says so.
 func TestFinalize_IsAskedUntilDone(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, previews+finalize)
+	s := newTestBridge(t, previews+finalize)
 	s.answer = func(_ string, w http.ResponseWriter) {
 		if !s.marked(s.parentNow()) {
 			t.Error("the hook is called before the finalizer is there")
@@ -428,7 +395,7 @@ func TestFinalize_IsAskedUntilDone(t *testing.T) {
 // and the hook does not return.
 func TestGather_AdoptsAndReleases(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, strings.Replace(previews, "generateSelector: true", "generateSelector: false", 1))
+	s := newTestBridge(t, strings.Replace(previews, "generateSelector: true", "generateSelector: false", 1))
 	s.says(200, `{"children":[]}`)
 	if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "spec.selector: must have matchLabels") {
 		t.Errorf("the error is %v", err)
@@ -474,7 +441,7 @@ func TestCustomize_Related(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, previews+"    customize: {version: "+c.version+", webhook: {url: HOOK/customize}}\n")
+			s := newTestBridge(t, previews+"    customize: {version: "+c.version+", webhook: {url: HOOK/customize}}\n")
 			s.make(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"b","labels":{"n":"b"}}}`)
 			s.make(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","namespace":"team","labels":{"l":"1"}}}`)
 			s.make(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two","namespace":"b","labels":{"l":"2"}}}`)
@@ -519,7 +486,7 @@ spec:
 // annotations and status, and finalizes an object that opts out.
 func TestDecorator_OptsInAndOut(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, decorator)
+	s := newTestBridge(t, decorator)
 	s.says(200, `{"labels":{"l":"1","gone":null},"annotations":{"n":"1"},"status":{"s":1},"attachments":[`+configMap("x", "1")+`]}`)
 	s.synced()
 	if posted := s.take(); len(posted) > 0 {
@@ -570,7 +537,7 @@ func TestRelated_WakesItsParents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, previews+"    customize: {version: v2, webhook: {url: HOOK/customize}}\n")
+			s := newTestBridge(t, previews+"    customize: {version: v2, webhook: {url: HOOK/customize}}\n")
 			s.says(200, `{"relatedResources":[`+c.rule+`]}`)
 			r, err := resolve(s.RESTMapper(), "v1", "configmaps")
 			s.must(err)

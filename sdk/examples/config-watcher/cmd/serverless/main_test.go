@@ -2,57 +2,39 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// README.md shows how the two programs differ. Without the removed lines, and without the
-// added lines, they must be the same.
+// README.md shows how the two programs differ: without the removed lines, and without the added lines, they are the same.
 func TestServerless_DiffersAsInTheReadme(t *testing.T) {
 	t.Parallel()
-	_, block, found := strings.Cut(read(t, "../../README.md"), "```diff\n")
-	block, _, ends := strings.Cut(block, "```")
-	if !found || !ends {
-		t.Fatal("README.md has no block of ```diff")
-	}
-	var resident, serverless []string
-	for line := range strings.Lines(block) {
-		if gone, ok := strings.CutPrefix(line, "-"); ok {
-			resident = append(resident, gone)
-		} else if added, ok := strings.CutPrefix(line, "+"); ok {
-			serverless = append(serverless, added)
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return string(text)
 	}
-	left, right := without(t, read(t, "../resident/main.go"), resident), without(t, read(t, "main.go"), serverless)
-	for i := range max(len(left), len(right)) {
-		if i >= len(left) || i >= len(right) || left[i] != right[i] {
-			t.Fatalf("they also differ at line %d:\nresident:   %q\nserverless: %q", i+1, left[min(i, len(left)):min(i+1, len(left))], right[min(i, len(right)):min(i+1, len(right))])
+	_, block, _ := strings.Cut(read("../../README.md"), "```diff\n")
+	block, _, found := strings.Cut(block, "```")
+	shown := strings.Split(block, "\n")
+	// without are the lines of a program, but for the lines that README.md shows with a sign, all of which it must have.
+	without := func(program, sign string) (lines []string) {
+		for line := range strings.Lines(read(program)) {
+			line = strings.TrimSuffix(line, "\n")
+			if i := slices.Index(shown, sign+line); i >= 0 {
+				shown = slices.Delete(shown, i, i+1)
+				continue
+			}
+			lines = append(lines, line)
 		}
+		return lines
 	}
-}
-
-func read(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
+	resident, serverless := without("../resident/main.go", "-"), without("main.go", "+")
+	shown = slices.DeleteFunc(shown, func(line string) bool { return !strings.HasPrefix(line, "-") && !strings.HasPrefix(line, "+") })
+	if !found || len(shown) > 0 || !slices.Equal(resident, serverless) {
+		t.Errorf("README.md shows %q, which is not there; without what it shows they are\n%s\nand\n%s", shown, strings.Join(resident, "\n"), strings.Join(serverless, "\n"))
 	}
-	return string(text)
-}
-
-// without is a text without some of its lines, all of which it must have, in this order.
-func without(t *testing.T, text string, some []string) []string {
-	t.Helper()
-	var left []string
-	for line := range strings.Lines(text) {
-		if len(some) > 0 && line == some[0] {
-			some = some[1:]
-			continue
-		}
-		left = append(left, line)
-	}
-	if len(some) > 0 {
-		t.Fatalf("README.md shows a line that is not there, or not at that place: %q", some[0])
-	}
-	return left
 }
