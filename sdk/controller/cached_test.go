@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +23,23 @@ import (
 )
 
 // The tests of this file are about WithCachedReads.
+
+// laggingCache is a cache that is behind the API server.
+type laggingCache struct {
+	*informertest.FakeInformers
+	client.Client
+	looked chan struct{} // closed at the first read
+	once   *sync.Once
+}
+
+func (c laggingCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	defer c.once.Do(func() { close(c.looked) })
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	return c.Client.List(ctx, l, opts...)
+}
 
 // cachedConfigs is an operator For ConfigMaps that Owns Secrets and reads both through a
 // cache, which may be behind the API server.
@@ -44,8 +63,18 @@ func startCached(t *testing.T, options cache.Options) *cachedConfigs {
 	o := cluster()
 	o.Cache = options
 	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return c.cache, nil }
+	newClient := o.NewClient
+	o.NewClient = func(cfg *rest.Config, co client.Options) (client.Client, error) {
+		if co.Cache.Reader != client.Reader(c.cache) {
+			t.Error("the client does not read through the cache")
+		}
+		return newClient(cfg, co)
+	}
 	c.operator = startManager(t, o, func(mgr ctrl.Manager) error {
 		mgr.(*manager).informers.live = c.live
+		if err := mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "data.x", func(client.Object) []string { return nil }); err != nil {
+			return err
+		}
 		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Owns(&corev1.Secret{}).
 			Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 				var own corev1.ConfigMap
@@ -63,6 +92,58 @@ func ownedSecret() *corev1.Secret {
 	s := &corev1.Secret{}
 	s.Namespace, s.Name = "ns", "s"
 	return s
+}
+
+// TestCache_IsAsNewAsTheEvent says that a run never reads an object older than the event that woke it, nor one that the event
+// says is gone.
+func TestCache_IsAsNewAsTheEvent(t *testing.T) {
+	t.Parallel()
+	c := startCached(t, cache.Options{})
+	have := configMap("a", 1)
+	if err := c.cache.Create(t.Context(), have); err != nil {
+		t.Fatal(err)
+	}
+	have.Labels = map[string]string{"is": "new"}
+	event := have.DeepCopy()
+	event.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	event.ResourceVersion = "2" // the next one of the fake
+	answers := make(chan string, 1)
+	go func() {
+		a, err := c.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(event))
+		answers <- fmt.Sprint(a, err)
+	}()
+	<-c.cache.looked
+	if err := c.cache.Update(t.Context(), have); err != nil || have.ResourceVersion != event.ResourceVersion {
+		t.Fatal(have.ResourceVersion, err)
+	}
+	if a, read := <-answers, c.take(); a != "204 <nil>" || read != "new" {
+		t.Errorf("answered with %q, read %q", a, read)
+	}
+	if err := c.cache.Delete(t.Context(), have); err != nil {
+		t.Fatal(err)
+	}
+	if a := c.send(changed("resource.delete", "ConfigMap/ns/a"), toJSON(event)); a.String() != "204 never" {
+		t.Errorf("a deletion is answered with %s", a)
+	}
+}
+
+// TestCache_WaitsForADeletion says when a deletion has come to the cache: the object is gone, or another one has its name.
+func TestCache_WaitsForADeletion(t *testing.T) {
+	o := configMap("a", 1)
+	o.UID = "one"
+	for uid, waits := range map[types.UID]bool{"one": true, "": true, "two": false} {
+		synctest.Test(t, func(t *testing.T) {
+			lagging := laggingCache{&informertest.FakeInformers{}, fake.NewClientBuilder().WithObjects(o.DeepCopy()).Build(), make(chan struct{}), &sync.Once{}}
+			gone, began := configMap("a", 1), time.Now()
+			gone.UID = uid
+			time.AfterFunc(time.Second, func() { _ = lagging.Delete(t.Context(), o.DeepCopy()) })
+			(&feeder{informers: &informers{cached: lagging}}).wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone}, &cacheScope{labels.Everything(), fields.Everything()})
+			if waited := time.Since(began); (waited >= time.Second) != waits || waited > 2*time.Second {
+				t.Errorf("%q: it waited for %s", uid, waited)
+			}
+			time.Sleep(time.Second)
+		})
+	}
 }
 
 // TestCache_OwnedEventReadsNoStaleCache says that the event of an owned object waits for

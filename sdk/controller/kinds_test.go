@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,9 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -145,8 +143,8 @@ func TestController_WatchesInEveryWay(t *testing.T) {
 	})
 }
 
-// TestPredicates_PassAnUnseenUpdate says that predicates let pass the update of an
-// object that was not seen before.
+// TestPredicates_PassAnUnseenUpdate says that predicates let pass the update of an object that was not seen before, also
+// beside a controller without any. One that cannot read an object without fields lets pass none.
 func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]predicate.Predicate{
@@ -157,6 +155,16 @@ func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 		"annotations":      predicate.AnnotationChangedPredicate{},
 		"generation":       predicate.GenerationChangedPredicate{},
 		"resource version": predicate.ResourceVersionChangedPredicate{},
+		"updates of a field only": predicate.Funcs{
+			CreateFunc: func(crevent.CreateEvent) bool { return false },
+			UpdateFunc: func(e crevent.UpdateEvent) bool {
+				return e.ObjectOld.(*corev1.ConfigMap).Data["text"] != e.ObjectNew.(*corev1.ConfigMap).Data["text"]
+			},
+		},
+		"panics": predicate.Funcs{
+			CreateFunc: func(crevent.CreateEvent) bool { return false },
+			UpdateFunc: func(e crevent.UpdateEvent) bool { return e.ObjectOld.(*corev1.ConfigMap).Data["text"][0] == 0 },
+		},
 		"updates only": predicate.Funcs{
 			CreateFunc: func(crevent.CreateEvent) bool { return false },
 			UpdateFunc: func(e crevent.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
@@ -164,87 +172,22 @@ func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 	} {
 		l := &log{}
 		op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
-			return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}, builder.WithPredicates(p)).Complete(l.as("run"))
+			return errors.Join(
+				ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("all")),
+				ctrl.NewControllerManagedBy(mgr).Named("run").For(&corev1.ConfigMap{}, builder.WithPredicates(p)).Complete(l.as("run")))
 		})
 		o := configMap("a", 1)
-		o.ResourceVersion = "7"
-		for i, want := range []string{"run ns/a", ""} { // under a key of nothing, so that nothing else asks for a run
+		o.ResourceVersion, o.Data = "7", map[string]string{"text": "1"}
+		wants := []string{"all ns/a, run ns/a", "all ns/a"}
+		if name == "panics" {
+			wants = wants[1:]
+		}
+		for i, want := range wants { // under a key of nothing, so that nothing else asks for a run
 			a := op.send(changed("resource.update", "any"), toJSON(o))
 			if runs := l.take(); runs != want {
 				t.Errorf("%s: update %d is answered with %s, ran %q, want %q", name, i, a, runs, want)
 			}
 		}
-	}
-}
-
-// laggingCache is a cache that is behind the API server.
-type laggingCache struct {
-	*informertest.FakeInformers
-	client.Client
-	looked chan struct{} // closed at the first read
-	once   *sync.Once
-}
-
-func (c laggingCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	defer c.once.Do(func() { close(c.looked) })
-	return c.Client.Get(ctx, key, o, opts...)
-}
-
-func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return c.Client.List(ctx, l, opts...)
-}
-
-// TestCache_IsAsNewAsTheEvent says that a run never reads an object older than the
-// event that woke it.
-func TestCache_IsAsNewAsTheEvent(t *testing.T) {
-	t.Parallel()
-	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build(), make(chan struct{}), &sync.Once{}}
-	o := cluster()
-	newClient := o.NewClient
-	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return lagging, nil }
-	o.NewClient = func(cfg *rest.Config, co client.Options) (client.Client, error) {
-		if co.Cache.Reader != client.Reader(lagging) {
-			t.Error("the client does not read through the cache")
-		}
-		return newClient(cfg, co)
-	}
-	l := &log{}
-	op := startManager(t, o, func(mgr ctrl.Manager) error {
-		if err := mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "data.x", func(client.Object) []string { return nil }); err != nil {
-			return err
-		}
-		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			var o corev1.ConfigMap
-			err := mgr.GetCache().Get(ctx, r.NamespacedName, &o)
-			l.add(fmt.Sprint(o.Data["x"], err))
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}))
-	}, WithCachedReads())
-	var have corev1.ConfigMap
-	if err := lagging.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
-		t.Fatal(err)
-	}
-	have.Data = map[string]string{"x": "new"}
-	event := have.DeepCopy()
-	event.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	event.ResourceVersion = "1000" // the next one of the fake
-	answers := make(chan string, 1)
-	go func() {
-		a, err := op.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(event))
-		answers <- fmt.Sprint(a, err)
-	}()
-	<-lagging.looked
-	if err := lagging.Update(t.Context(), &have); err != nil || have.ResourceVersion != "1000" {
-		t.Fatal(have.ResourceVersion, err)
-	}
-	if a, runs := <-answers, l.take(); a != "204 <nil>" || runs != "new<nil>" {
-		t.Errorf("answered with %q, read %q", a, runs)
-	}
-	if err := lagging.Delete(t.Context(), &have); err != nil {
-		t.Fatal(err)
-	}
-	if a := op.send(changed("resource.delete", "ConfigMap/ns/a"), toJSON(event)); a.String() != "204 never" {
-		t.Errorf("a deletion is answered with %s", a)
 	}
 }
 
@@ -283,116 +226,56 @@ func TestFeeder_ReadsAnotherVersionAnew(t *testing.T) {
 	}
 }
 
-// TestCache_WaitsForADeletion says when a deletion has come to the cache.
-func TestCache_WaitsForADeletion(t *testing.T) {
-	t.Parallel()
-	o := configMap("a", 1)
-	o.UID = "one"
-	for _, row := range []struct {
-		uid   types.UID
-		waits bool
-	}{{"one", true}, {"", true}, {"two", false}} {
-		lagging := laggingCache{&informertest.FakeInformers{}, fake.NewClientBuilder().WithObjects(o.DeepCopy()).Build(), make(chan struct{}), &sync.Once{}}
-		f := &feeder{informers: &informers{cached: lagging}}
-		gone := configMap("a", 1)
-		gone.UID = row.uid
-		waited := make(chan struct{})
-		go func() {
-			f.wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone}, &cacheScope{labels.Everything(), fields.Everything()})
-			close(waited)
-		}()
-		<-lagging.looked
-		if row.waits {
-			select {
-			case <-waited:
-				t.Errorf("%q: what is still there was taken for gone", row.uid)
-			case <-time.After(20 * ms): // it looks every 10 ms
-			}
-			if err := lagging.Delete(t.Context(), o.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		select {
-		case <-waited:
-		case <-time.After(catchUp - time.Second):
-			t.Errorf("%q: it waits for what is gone", row.uid)
-		}
-	}
-}
-
-// TestInformer_HandlersOfTheOperator adds handlers to the informers of the manager's
-// cache, without a controller.
+// TestInformer_HandlersOfTheOperator adds handlers to the informers of the manager's cache, without a controller. A real cache
+// knows of their kinds.
 func TestInformer_HandlersOfTheOperator(t *testing.T) {
 	t.Parallel()
-	for _, real := range []*informertest.FakeInformers{nil, {Scheme: scheme.Scheme}} {
-		o := cluster()
-		var opts []Option
-		if real != nil {
-			o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return real, nil }
-			opts = append(opts, WithCachedReads())
-		}
+	real := &informertest.FakeInformers{Scheme: scheme.Scheme}
+	o := cluster()
+	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return real, nil }
+	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	for _, opts := range [][]Option{nil, {WithCachedReads()}} {
 		l := &log{}
 		op := startManager(t, o, func(ctrl.Manager) error { return nil }, opts...)
 		c, ctx := op.manager.GetCache(), t.Context()
-		gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 		i, err := c.GetInformerForKind(ctx, gvk)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if same, err := c.GetInformer(ctx, &corev1.ConfigMap{}); same != i || err != nil {
-			t.Errorf("another informer: %v", err)
-		}
-		if _, there := byKind(real)[gvk]; there != (real != nil) {
-			t.Error("the real cache does not know of the kind")
+		if same, err := c.GetInformer(ctx, &corev1.ConfigMap{}); same != i || err != nil || (real.InformersByGVK[gvk] != nil) != (opts != nil) {
+			t.Errorf("another informer: %v; the real cache has %v", err, real.InformersByGVK)
 		}
 		handle := toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { l.add(o.(*corev1.ConfigMap).Name) }}
 		first, err := i.AddEventHandler(handle)
+		if err == nil {
+			_, err = i.AddEventHandlerWithResyncPeriod(handle, time.Hour)
+		}
 		if err != nil {
 			t.Fatal(err)
-		}
-		if _, err := i.AddEventHandlerWithResyncPeriod(handle, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		handled := func(want string) {
-			t.Helper()
-			if a, got := op.send(changed("resource.add", "any"), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
-				t.Errorf("answered with %s, handled %q, want %q", a, got, want)
-			}
-		}
-		handled("a, a")
-		if err := i.RemoveEventHandler(first); err != nil {
-			t.Fatal(err)
-		}
-		handled("a")
-		for range 2 {
-			if err := c.RemoveInformer(ctx, &corev1.ConfigMap{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, there := byKind(real)[gvk]; there {
-			t.Error("the real cache still knows of the kind")
-		}
-		handled("")
-		if _, err := c.GetInformerForKind(ctx, gvk.GroupVersion().WithKind("Nothing")); err == nil {
-			t.Error("an informer of a kind that is not in the scheme")
-		}
-		if err := c.RemoveInformer(ctx, &unstructured.Unstructured{}); err == nil {
-			t.Error("an object without a kind had an informer")
-		}
-		if err := i.AddIndexers(nil); err == nil {
-			t.Error("an index of nothing")
 		}
 		if !i.HasSynced() || i.IsStopped() || !first.HasSynced() || !c.WaitForCacheSync(ctx) {
 			t.Error("it waits for something")
 		}
 		<-i.HasSyncedChecker().Done()
 		<-first.HasSyncedChecker().Done()
+		for _, step := range []struct {
+			want string
+			then func() error
+		}{
+			{"a, a", func() error { return i.RemoveEventHandler(first) }},
+			{"a", func() error { return c.RemoveInformer(ctx, &corev1.ConfigMap{}) }},
+			{"", func() error { return c.RemoveInformer(ctx, &corev1.ConfigMap{}) }},
+		} {
+			a, got := op.send(changed("resource.add", "any"), toJSON(configMap("a", 1))), l.take()
+			if err := step.then(); a.code != 204 || got != step.want || err != nil {
+				t.Errorf("answered with %s, handled %q, want %q; %v", a, got, step.want, err)
+			}
+		}
+		if real.InformersByGVK[gvk] != nil {
+			t.Error("the real cache still knows of the kind")
+		}
+		if _, err := c.GetInformerForKind(ctx, gvk.GroupVersion().WithKind("Nothing")); err == nil || c.RemoveInformer(ctx, &unstructured.Unstructured{}) == nil || i.AddIndexers(nil) == nil {
+			t.Errorf("a kind that is not in the scheme, no kind at all, or an index, is no error: %v", err)
+		}
 	}
-}
-
-func byKind(c *informertest.FakeInformers) map[schema.GroupVersionKind]toolscache.SharedIndexInformer {
-	if c == nil {
-		return nil
-	}
-	return c.InformersByGVK
 }

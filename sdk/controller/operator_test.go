@@ -185,6 +185,7 @@ func startManagerOf(t *testing.T, apiServer string, o ctrl.Options, setup func(c
 	go func() { ended <- mgr.Start(ctx) }()
 	op := &operator{t: t, url: "http://" + l.Addr().String(), manager: mgr.(*manager)}
 	op.stop = sync.OnceValue(func() error {
+		sender.CloseIdleConnections() // a server waits 5 s for one that no request has come over
 		cancel()
 		select {
 		case err := <-ended:
@@ -320,6 +321,7 @@ func TestOperator_RunsUnchanged(t *testing.T) {
 		{"what it owns", changed("resource.add", "Secret/ns/s"), secret("a"), "204", "ns/a"},
 		{"what it owns, under its own key", changed("resource.update", key), secret("a"), "204", "ns/a"},
 		{"what it owns, deleted", changed("resource.delete", key), secret("a"), "200 1ms", "ns/a"},
+		{"what it owns, in another version, deleted", changed("resource.delete", "Secret/ns/s"), strings.Replace(secret("a"), `"apiVersion":"v1"`, `"apiVersion":"v2","data":7`, 1), "204", "ns/a"},
 		{"the key after that", dueEvent(key), `{"controller":"configmap","namespace":"ns","name":"a"}`, "204", "ns/a"},
 		{"what another owns", changed("resource.add", "Secret/ns/s"), strings.ReplaceAll(secret("a"), "ConfigMap", "Pod"), "204", ""},
 		{"what maps to two", changed("resource.add", "ServiceAccount/ns/sa"), account("a,b"), "204", "ns/a ns/b"},
@@ -350,100 +352,6 @@ func TestOperator_RunsUnchanged(t *testing.T) {
 		}
 		if a.code == 400 && !strings.Contains(a.body, errUnreadable.Error()) && strings.TrimSpace(a.body) != errNoKey.Error() && !strings.Contains(a.body, "its keys are ConfigMap/namespace/name") {
 			t.Errorf("%s: the answer says %q", e.about, a.body)
-		}
-	}
-}
-
-// TestEvent_StructuredMode runs the object of a structured event.
-func TestEvent_StructuredMode(t *testing.T) {
-	t.Parallel()
-	c := &configs{}
-	op := start(t, c, nil)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, op.url, strings.NewReader(
-		`{"specversion":"1.0","id":"1","source":"s","type":"dev.knative.apiserver.resource.add","reschedulekey":"k","rescheduleattempt":0,"data":`+toJSON(configMap("a", 1))+`}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
-	resp, err := sender.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if runs := c.ran(); resp.StatusCode != 204 || !slices.Equal(runs, []string{"ns/a"}) {
-		t.Errorf("answered with %s, ran %q", resp.Status, runs)
-	}
-}
-
-// nodes is an operator for a kind without namespaces.
-type nodes struct{ runs chan string }
-
-// Reconcile implements reconcile.Reconciler.
-func (n *nodes) Reconcile(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-	n.runs <- r.String()
-	return reconcile.Result{RequeueAfter: time.Hour}, nil
-}
-
-// TestOperator_ObjectsWithoutNamespace have keys with an empty namespace.
-func TestOperator_ObjectsWithoutNamespace(t *testing.T) {
-	t.Parallel()
-	n := &nodes{make(chan string, 9)}
-	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
-		return ctrl.NewControllerManagedBy(mgr).For(&corev1.Node{}).Complete(n)
-	})
-	for name, e := range map[string]struct {
-		attributes map[string]string
-		data       string
-	}{
-		"a resource": {changed("resource.add", "Node//n1"), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}`},
-		"a name":     {changed("ref.delete", "Node//n1"), `{"apiVersion":"v1","kind":"Node","name":"n1"}`},
-		"a key":      {dueEvent("Node//n1"), ""},
-	} {
-		a := op.send(e.attributes, e.data)
-		if got := <-n.runs; got != "/n1" || a.String() != "200 1h0m0s" || a.Get("Ce-Subject") != "Node//n1" ||
-			a.Get("Ce-Type") != cloudevent.DueType || a.body != `{"controller":"node","name":"n1"}` {
-			t.Errorf("%s: ran %q, answered with %s %v %s", name, got, a, a.Header, a.body)
-		}
-	}
-}
-
-// TestTimer_OutlivesADroppedEvent is about events that took the place of what waited
-// under their key, and that predicates drop.
-func TestTimer_OutlivesADroppedEvent(t *testing.T) {
-	t.Parallel()
-	const key = "ConfigMap/ns/a"
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
-		return reconcile.Result{RequeueAfter: time.Hour}, nil
-	}}
-	update := func(op *operator, key, object string) (time.Duration, []string) {
-		a := op.send(changed("resource.update", key), object)
-		d, _ := time.ParseDuration(a.after)
-		return d, c.ran()
-	}
-	objects := []client.Object{configMap("a", 1)}
-	op := start(t, c, objects)
-	for _, e := range []struct {
-		about, key, object string
-		runs               int
-	}{
-		{"an object of another kind, in a process that knows nothing", key, account(""), 1},
-		{"the spec", key, toJSON(configMap("a", 1)), 1},
-		{"the status", key, toJSON(configMap("a", 1)), 0},
-		{"the status again", key, toJSON(configMap("a", 1)), 0},
-		{"another kind", key, account(""), 0},
-		{"another kind that maps to others", key, account("a"), 1},
-		{"a key of another form", "/api/a", toJSON(configMap("a", 2)), 1},
-		{"that key again", "/api/a", toJSON(configMap("a", 2)), 0},
-	} {
-		if d, runs := update(op, e.key, e.object); d > time.Hour || d < time.Hour-patience || len(runs) != e.runs {
-			t.Errorf("%s: again after %s, ran %q", e.about, d, runs)
-		}
-	}
-	// Nothing is remembered with replicas, so that updates pass.
-	op = start(t, c, objects, WithReplicas())
-	for range 2 {
-		if d, runs := update(op, key, toJSON(configMap("a", 1))); d != time.Hour || len(runs) != 1 {
-			t.Errorf("with replicas: again after %s, ran %q", d, runs)
 		}
 	}
 }

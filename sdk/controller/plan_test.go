@@ -111,7 +111,7 @@ func TestPlan_OfAChange(t *testing.T) {
 		{"another object, with all that waits known", false, observation{key: key, change: of(updated, "Pod", "ns/p"), known: true}, ""},
 		{"another object, under a key without a kind", false, observation{key: "mapper/ns/a", change: of(updated, "Pod", "ns/p")}, "run mapper:ns/a"},
 		{"another object that maps to others", false, observation{key: "Pod/ns/p", change: of(updated, "Pod", "ns/p"), enqueued: []delayed{in(mapper, "ns/a", 0), in(first, "ns/b", 0)}}, "run first:ns/b mapper:ns/a"},
-		{"another object that maps to others, with a client", true, observation{key: "Pod/ns/p", change: of(updated, "Pod", "ns/p"), enqueued: []delayed{in(mapper, "ns/a", time.Minute), in(first, "ns/b", 0)}}, "schedule ConfigMap/ns/b=0s mapper/ns/a=1m0s"},
+		{"another object that maps to others, with a client", true, observation{key: "Pod/ns/p", change: of(updated, "Pod", "ns/p"), enqueued: []delayed{in(mapper, "ns/a", time.Minute), in(first, "/b", 0)}}, "schedule ConfigMap//b=0s mapper/ns/a=1m0s"},
 		{"its own object under another key, with a client", true, observation{key: "other", change: of(updated, "ConfigMap", "ns/a"), enqueued: []delayed{in(first, "ns/a", 0)}}, "run first:ns/a"},
 		{"its own object of two controllers, with a client", true, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), enqueued: []delayed{in(first, "ns/a", 0), in(second, "ns/a", 0)}}, "run first:ns/a; schedule second/ns/a=0s"},
 		{"a deletion", false, observation{key: key, change: of(deleted, "ConfigMap", "ns/a"), gone: true, enqueued: []delayed{in(first, "ns/a", 0)}}, "run first:ns/a; decided second:ns/a=gone"},
@@ -180,11 +180,14 @@ func TestPlan_OfAHandler(t *testing.T) {
 	q.prefix = ""
 	p := planner{queues: []*queue{q}}
 	for key, want := range map[string]string{
-		"Config/ns/a": "reschedule:ns/a", "ns/a": "reschedule:ns/a", "a": "reschedule:/a", "other/a": "reschedule:other/a", "a/b/c/d": "", "a/": "",
+		"Config/ns/a": "reschedule:ns/a", "ns/a": "reschedule:ns/a", "a": "reschedule:/a", "other/a": "reschedule:other/a", "Node//a": "reschedule:/a", "a/b/c/d": "", "a/": "", "//a": "",
 	} {
 		is, err := p.due(key, due{}, "")
 		if got := is.describe(); got != strings.TrimSpace("run "+want) && want != "" || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", key, got, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), ": its keys are Kind/namespace/name, namespace/name, name") {
+			t.Errorf("%s: %v", key, err)
 		}
 		if len(is.run) > 0 && is.run[0].key != key {
 			t.Errorf("%s: its target has the key %s", key, is.run[0].key)

@@ -2,9 +2,9 @@ package controller
 
 import (
 	"flag"
+	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -149,14 +149,30 @@ func TestPrintSource_Refusals(t *testing.T) {
 	}
 }
 
-// TestPrintSource_ByTheEnvironment starts an operator that prints and ends.
+// TestPrintSource_ByTheEnvironment starts a manager that prints and ends.
 func TestPrintSource_ByTheEnvironment(t *testing.T) {
-	t.Parallel()
+	out := os.Stdout
+	defer func() { os.Stdout = out }()
 	for value, want := range map[string]string{"ops/websites": "metadata: {name: websites, namespace: ops}", "ops/123": `kind: Service, name: "123"}`, "ops": `"ops" is not NAMESPACE/NAME`} {
-		operator := exec.CommandContext(t.Context(), os.Args[0])
-		operator.Env = append(os.Environ(), "OPERATOR_DIR="+t.TempDir(), "OPERATOR_LISTEN=127.0.0.1:0", printVariable+"="+value)
-		if out, _ := operator.CombinedOutput(); !strings.Contains(string(out), want) { // it ends with 1, as every operator of these tests
-			t.Errorf("%s: it printed %s", value, out)
+		t.Setenv(printVariable, value)
+		printed, err := os.Create(filepath.Join(t.TempDir(), "printed"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer printed.Close()
+		mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster())
+		if err == nil {
+			err = (&configs{}).SetupWithManager(mgr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout = printed
+		err = mgr.Start(t.Context())
+		os.Stdout = out
+		text, _ := os.ReadFile(printed.Name())
+		if !strings.Contains(fmt.Sprint(string(text), err), want) {
+			t.Errorf("%s: %v, it printed %s", value, err, text)
 		}
 	}
 }

@@ -95,6 +95,8 @@ func TestResult_MeansWhatControllerRuntimeSays(t *testing.T) {
 		"a panic":                               {steps: []step{panics, panics, zero}},
 		"RequeueAfter":                          {steps: []step{after(time.Minute), after(time.Hour), after(1)}},
 		"RequeueAfter with Requeue":             {steps: []step{{result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute}}}},
+		"RequeueAfter with a priority":          {steps: []step{{result: reconcile.Result{RequeueAfter: time.Minute, Priority: new(7)}}}},
+		"Requeue with a priority":               {steps: []step{{result: reconcile.Result{Requeue: true, Priority: new(7)}}}},
 		"RequeueAfter below zero":               {steps: []step{after(-time.Minute)}},
 		"RequeueAfter resets the counter":       {steps: []step{fails, fails, fails, after(100 * ms), fails, fails}},
 		"Requeue":                               {steps: []step{requeue, requeue, requeue}},

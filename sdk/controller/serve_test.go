@@ -15,9 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/reschedule-dev/reschedule/sdk"
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
@@ -156,27 +154,6 @@ func TestMemory_AnswersAreTrueUntilAnEvent(t *testing.T) {
 	})
 }
 
-// TestHandler_Keys says that a key may be anything that names an object.
-func TestHandler_Keys(t *testing.T) {
-	t.Parallel()
-	got := make(chan reconcile.Request, 1)
-	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-		got <- r
-		return reconcile.Result{}, nil
-	}))
-	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "other/a": "other/a", "a/b/c/d": "", "a/": "", "//a": ""} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(key, sdk.Event{Type: cloudevent.DueType}))
-		var ran string
-		if w.Code == 204 {
-			ran = (<-got).String()
-		}
-		if ran != want || (w.Code == 400) != (want == "") || w.Code == 400 && !strings.Contains(w.Body.String(), ": its keys are Kind/namespace/name, namespace/name, name") {
-			t.Errorf("%s: answered with %d %s, ran %q", key, w.Code, w.Body, ran)
-		}
-	}
-}
-
 // TestAnswer_WaitIsASCII because it is a header.
 func TestAnswer_WaitIsASCII(t *testing.T) {
 	t.Parallel()
@@ -191,17 +168,6 @@ func TestAnswer_WaitIsASCII(t *testing.T) {
 	}
 	if h := w.Header(); h.Get("Ce-Reschedulepolicy") != "" {
 		t.Errorf("a source that a Broker hands it to refuses the policy: %v", h)
-	}
-}
-
-// TestAnswer_OfAFailedRun is its error, as far as it is known.
-func TestAnswer_OfAFailedRun(t *testing.T) {
-	t.Parallel()
-	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
-		w := httptest.NewRecorder()
-		if Handler(&play{steps: []step{s}}, trusting).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
-			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
-		}
 	}
 }
 
@@ -242,6 +208,19 @@ func TestMemory_OlderVersions(t *testing.T) {
 		a.ResourceVersion, b.ResourceVersion = versions[0], versions[1]
 		if older(a, b) != want {
 			t.Errorf("%q: %t", versions, !want)
+		}
+	}
+}
+
+// TestAnswer_OfAFailedRun is its error, as far as it is known. A sender without a token does not learn it.
+func TestAnswer_OfAFailedRun(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
+		for want, opts := range map[string][]Option{want: {trusting}, errRunFailed.Error(): nil} {
+			w := httptest.NewRecorder()
+			if Handler(&play{steps: []step{s}}, opts...).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
+				t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
+			}
 		}
 	}
 }

@@ -166,13 +166,16 @@ func TestSeveral_ResyncBesideATimer(t *testing.T) {
 }
 
 // TestQueue_LongWaitNamesTheLimit says that the operator's log names the setting of the
-// source when deliveries wait for a worker, once.
+// source when deliveries wait for a worker, once. With more workers they wait less.
 func TestQueue_LongWaitNamesTheLimit(t *testing.T) {
-	for wait, want := range map[time.Duration]int{longWait: 0, longWait + time.Second: 1} {
+	for _, row := range []struct {
+		wait          time.Duration
+		workers, want int
+	}{{longWait, 1, 0}, {longWait + time.Second, 1, 1}, {longWait + time.Second, 2, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s := newHandler(ctx, forever(zero.in(wait)))
+			s := newHandler(ctx, forever(zero.in(row.wait)), WithConcurrency(row.workers))
 			var mu sync.Mutex
 			var lines []string
 			s.log = funcr.New(func(_, line string) {
@@ -181,14 +184,14 @@ func TestQueue_LongWaitNamesTheLimit(t *testing.T) {
 				lines = append(lines, line)
 			}, funcr.Options{})
 			var all sync.WaitGroup
-			for i := range 2 * (want + 1) {
+			for i := range 2 * (row.want + 1) {
 				all.Go(func() {
 					s.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprint("ConfigMap/ns/", i), sdk.Event{Type: cloudevent.DueType}))
 				})
 			}
 			all.Wait()
-			if len(lines) != want || want > 0 && !(strings.Contains(lines[0], "limits.maxInFlight") && strings.Contains(lines[0], `"maxInFlight"=1`)) {
-				t.Errorf("%s: logged %q", wait, lines)
+			if len(lines) != row.want || row.want > 0 && !(strings.Contains(lines[0], "limits.maxInFlight") && strings.Contains(lines[0], `"maxInFlight"=1`)) {
+				t.Errorf("%s with %d workers: logged %q", row.wait, row.workers, lines)
 			}
 			cancel()
 			synctest.Wait()
@@ -196,14 +199,43 @@ func TestQueue_LongWaitNamesTheLimit(t *testing.T) {
 	}
 }
 
-// TestSeveral_FailuresWithoutATimer are a failed delivery, which the source retries and
-// shows.
-func TestSeveral_FailuresWithoutATimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		done, failing := forever(zero), forever(fails)
-		beside(t, 8*time.Second, done, failing)
-		if got, want := failing.seconds(), "0 1 3 7"; got != want {
-			t.Errorf("ran at %s, want %s", got, want)
+// TestCombine_OfOutcomes has a row for each rule about outcomes that come to one answer.
+func TestCombine_OfOutcomes(t *testing.T) {
+	t.Parallel()
+	done, gone, fails := outcome{}, outcome{gone: true}, outcome{err: errBoom}
+	in := func(d time.Duration) outcome { return outcome{after: d} }
+	for _, row := range []struct {
+		outcomes []outcome
+		resync   time.Duration // 0 is never
+		want     string
+		again    int // targets
+	}{
+		{nil, 0, "done", 0},
+		{[]outcome{done, gone}, 0, "done", 0},
+		{[]outcome{gone, gone}, 0, "gone", 0},
+		{[]outcome{done, fails}, 0, "fails", 0},
+		{[]outcome{in(time.Hour), in(time.Minute)}, 0, "1m0s", 2},
+		{[]outcome{in(time.Hour), done}, 0, "1h0m0s", 1}, // without a resync it takes no timer of another
+		{[]outcome{in(time.Hour), done}, time.Minute, "1m0s", 2},
+		{[]outcome{in(time.Hour), gone}, time.Minute, "1h0m0s", 1},
+		{[]outcome{in(time.Hour), fails}, 0, "1s", 2},
+	} {
+		var all []decision
+		for _, o := range row.outcomes {
+			all = append(all, decision{target{key: "k"}, o})
 		}
-	})
+		a := combine(all, row.resync, func(target) bool { return true })
+		got := a.after.String()
+		switch {
+		case a.err != nil:
+			got = "fails"
+		case a.gone:
+			got = "gone"
+		case a.after == 0:
+			got = "done"
+		}
+		if got != row.want || len(a.again) != row.again {
+			t.Errorf("%+v come to %s with %d targets, want %s with %d", row.outcomes, got, len(a.again), row.want, row.again)
+		}
+	}
 }

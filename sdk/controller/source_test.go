@@ -22,7 +22,8 @@ type fakeSource struct {
 	sink    http.Handler
 	backoff time.Duration
 
-	suspended bool // it delivers nothing
+	suspended bool      // it delivers nothing
+	previous  time.Time // of every key, when it was due before
 
 	mu    sync.Mutex
 	dead  bool
@@ -77,8 +78,14 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	switch r.Method + r.URL.Path {
-	case "POST/ns/name/schedules":
+	switch key, one := strings.CutPrefix(r.URL.Path, "/ns/name/schedules/"); {
+	case one && r.Method == http.MethodGet && !f.previous.IsZero():
+		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, Revision: 1, State: sdk.InFlight, DueAt: time.Now(), PreviousDueAt: f.previous}))
+	case one && r.Method == http.MethodGet:
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		f.must(json.NewEncoder(w).Encode(map[string]any{"status": http.StatusNotFound, "code": sdk.ErrNotFound}))
+	case r.Method+r.URL.Path == "POST/ns/name/schedules":
 		var body struct{ Items []sdk.Item }
 		f.must(json.NewDecoder(r.Body).Decode(&body))
 		var answer bytes.Buffer

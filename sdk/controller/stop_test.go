@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,8 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // TestStop_WaitingEventsAreAnswered says that events that wait for a worker are run, as
@@ -69,107 +65,18 @@ func TestStop_WaitingEventsAreAnswered(t *testing.T) {
 	}
 }
 
-// TestAdapter_StopCostsNoAttempt has no retries, and five keys for one worker when the
-// operator stops: none of them is given up.
-func TestAdapter_StopCostsNoAttempt(t *testing.T) {
-	t.Parallel()
-	l := listen(t)
-	address := adapter(t, map[string]string{"configs": fmt.Sprintf("{sink: {uri: \"http://%s\"}, delivery: {retry: 0}}", l.Addr())})
-	source, err := sdk.New(address + "configs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := make(chan struct{})
-	c := &configs{busy: map[reconcile.Request]bool{}, results: func(reconcile.Request) (reconcile.Result, error) {
-		<-end
-		return reconcile.Result{}, nil
-	}}
-	var objects []client.Object
-	for i := range 5 {
-		objects = append(objects, configMap(fmt.Sprint(i), 1))
-	}
-	op := startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
-		c.Client = mgr.GetClient()
-		return c.SetupWithManager(mgr)
-	}, WithListener(l))
-	for i := range 5 {
-		if _, err := source.Schedule(t.Context(), fmt.Sprint("ConfigMap/ns/", i), sdk.After(0)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "four that wait", func() (bool, string) { return op.manager.server.all()[0].Len() == 4, "" })
-	stopped := make(chan error, 1)
-	go func() { stopped <- op.stop() }()
-	eventually(t, "the end of the port", func() (bool, string) {
-		_, err := op.try(dueEvent("Pod/ns/none"), "")
-		return err != nil, ""
-	})
-	close(end)
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-	eventually(t, "the end of all keys", func() (bool, string) {
-		n, err := source.Counts(t.Context())
-		return err == nil && n.Pending+n.InFlight == 0, fmt.Sprint(n, err)
-	})
-	if n, err := source.Counts(t.Context()); err != nil || n.DeadLetters > 0 || len(c.ran()) != 5 {
-		t.Errorf("%+v, %v", n, err)
-	}
-}
-
-// TestAdapter_WhatWaitsAtTheEndCostsNoAttempt has no retries, and five keys for one worker of
-// a process that ends after the first. The others run in the next process, and none of them
-// is given up.
-func TestAdapter_WhatWaitsAtTheEndCostsNoAttempt(t *testing.T) {
-	t.Parallel()
-	end, ran := make(chan struct{}), make(chan string, 9)
-	process := func(end <-chan struct{}) *server {
-		return newHandler(t.Context(), reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-			<-end
-			ran <- r.Name
-			return reconcile.Result{}, nil
-		}))
-	}
-	closed := make(chan struct{})
-	close(closed)
-	ending, next := process(end), process(closed)
-	var serving atomic.Pointer[server]
-	serving.Store(ending)
-	sink := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serving.Load().ServeHTTP(w, r) }))
-	t.Cleanup(sink.Close)
-	source, err := sdk.New(adapter(t, map[string]string{"configs": fmt.Sprintf("{sink: {uri: %q}, delivery: {retry: 0}}", sink.URL)}) + "configs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		if _, err := source.Schedule(t.Context(), fmt.Sprint("ConfigMap/ns/", i), sdk.After(0)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, "four that wait", func() (bool, string) { return ending.queues[0].Len() == 4, "" })
-	serving.Store(next)
-	ending.queues[0].halt()
-	close(end)
-	eventually(t, "the end of all keys", func() (bool, string) {
-		n, err := source.Counts(t.Context())
-		return err == nil && n.Pending+n.InFlight == 0, fmt.Sprint(n, err)
-	})
-	if n, err := source.Counts(t.Context()); err != nil || n.DeadLetters > 0 || len(ran) != 5 {
-		t.Errorf("%+v, %v; %d ran", n, err, len(ran))
-	}
-}
-
-// TestStop_DeadLetterComesAgain says that a dead letter which waits at the end is refused: a
-// success would end it.
+// TestStop_DeadLetterComesAgain says that a delivery which waits at the end is put off by a success, which counts no attempt. A
+// dead letter is refused: a success would end it.
 func TestStop_DeadLetterComesAgain(t *testing.T) {
 	t.Parallel()
 	s := newHandler(t.Context(), forever(zero))
 	s.queues[0].halt()
-	for header, want := range map[string]int{"Ce-Other": 204, "Ce-Knativeerrordest": 503} {
+	for header, want := range map[string]string{"Ce-Other": "204 1s", "Ce-Knativeerrordest": "503 "} {
 		w, r := httptest.NewRecorder(), request("ConfigMap/ns/a", playEvent)
 		r.Header.Set(header, "http://operator")
-		if s.ServeHTTP(w, r); w.Code != want {
-			t.Errorf("%s: answered with %d, want %d", header, w.Code, want)
+		s.ServeHTTP(w, r)
+		if got := fmt.Sprint(w.Code, " ", w.Header().Get("Reschedule-After")); got != want {
+			t.Errorf("%s: answered with %s, want %s", header, got, want)
 		}
 	}
 }
