@@ -2,7 +2,6 @@ package command
 
 import (
 	"archive/tar"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,8 +135,8 @@ func TestBackup_AnyMemberGivesIt(t *testing.T) {
 				t.Errorf("the command ran in %q, want %q", got, test.asked)
 			}
 			written, err := os.ReadFile(filepath.Join(dir, "b.tar"))
-			if test.code == 0 && string(written) != whole {
-				t.Errorf("the file has %d bytes of %d: %v", len(written), len(whole), err)
+			if info, _ := os.Stat(filepath.Join(dir, "b.tar")); test.code == 0 && (string(written) != whole || info.Mode().Perm() != 0o600) {
+				t.Errorf("the file has %d bytes of %d: %v, %v", len(written), len(whole), info, err)
 			}
 			if left, err := os.ReadDir(dir); err != nil || test.code != 0 && len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
@@ -146,16 +145,21 @@ func TestBackup_AnyMemberGivesIt(t *testing.T) {
 	}
 }
 
-// tarOf is an archive with one file.
-func tarOf(t *testing.T, name, text string) string {
+// tarOf is an archive with files, each a name and its text.
+func tarOf(t *testing.T, files ...string) string {
 	t.Helper()
 	var b strings.Builder
 	w := tar.NewWriter(&b)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))})
-	if err == nil {
-		_, err = w.Write([]byte(text))
+	for i := 0; i < len(files); i += 2 {
+		err := w.WriteHeader(&tar.Header{Name: files[i], Mode: 0o600, Size: int64(len(files[i+1]))})
+		if err == nil {
+			_, err = w.Write([]byte(files[i+1]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -164,38 +168,19 @@ func tarOf(t *testing.T, name, text string) string {
 // A back-up that was cut off is not taken for a whole one.
 func TestBackup_CutOffIsFound(t *testing.T) {
 	t.Parallel()
-	f, err := os.Create(filepath.Join(t.TempDir(), "b.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w := tar.NewWriter(f)
-	add := func(name, text string) {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))}); err != nil {
+	table := strings.Repeat("x", 5000)
+	whole := tarOf(t, "000001.sst", table, endOfBackup, "")
+	for text, want := range map[string]bool{whole: true, tarOf(t, "000001.sst", table): false, whole[:3000]: false} {
+		f, err := os.Create(filepath.Join(t.TempDir(), "b.tar"))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write([]byte(text)); err != nil {
+		defer f.Close()
+		if _, err := f.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
-	}
-	add("000001.sst", strings.Repeat("x", 5000))
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkWhole(f); err == nil {
-		t.Error("a back-up without its end is taken")
-	}
-	add(endOfBackup, "")
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkWhole(f); err != nil {
-		t.Error(err)
-	}
-	if err := f.Truncate(3000); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkWhole(f); err == nil {
-		t.Error("half a table is taken")
+		if err := checkWhole(f); (err == nil) != want {
+			t.Errorf("%d of %d bytes: %v", len(text), len(whole), err)
+		}
 	}
 }

@@ -239,6 +239,7 @@ func refuseWith(w http.ResponseWriter, status int) {
 // serveAdapter is the schedule API, and the metrics.
 func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	if c.hangs != "" && strings.Contains(r.URL.Path, c.hangs) {
+		tell(c.begun)
 		<-c.released
 		return
 	}
@@ -248,7 +249,7 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	if member := r.Method + " " + r.Host + r.URL.Path; c.answers[member] != "" { // of one pod
 		what = member
 	}
-	c.asked = append(c.asked, what+" "+r.Header.Get("Authorization"))
+	c.asked = append(c.asked, strings.TrimSpace(what+" "+r.Header.Get("Authorization")+" "+r.Header.Get("If-Match")))
 	answer := cmp.Or(c.once[what], c.answers[what], notFound)
 	delete(c.once, what)
 	var status int

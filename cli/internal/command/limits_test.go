@@ -2,10 +2,13 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,7 +72,7 @@ func TestDoctorAndTop_EndInTime(t *testing.T) {
 			}
 			c.hangs = "/ops/z-"
 			begin := time.Now()
-			code, out, errs := c.run(false, command, "--timeout", "3s")
+			code, out, errs := c.run(false, command, "--timeout", "2s")
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("it took %s", took)
 			}
@@ -80,21 +83,6 @@ func TestDoctorAndTop_EndInTime(t *testing.T) {
 				t.Errorf("no time at all: %d: %s", code, errs)
 			}
 		})
-	}
-}
-
-// doctor asks for the right that the calls need: to a token of the service account, in its
-// own namespace.
-func TestDoctor_AccountOfAnotherNamespace(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.source("shop", "web", nil)
-	if code, out, errs := c.run(false, "doctor", "-A", "--as-service-account", "knative-eventing/reschedule-viewer"); code != 0 {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-	asked := slices.DeleteFunc(c.reviews, func(r string) bool { return strings.Contains(r, "/pods/") })
-	if want := "knative-eventing/serviceaccounts/token/reschedule-viewer"; len(asked) != 1 || asked[0] != want {
-		t.Errorf("it asked about %q, want %s", asked, want)
 	}
 }
 
@@ -135,35 +123,6 @@ func TestOutput_FullDevice(t *testing.T) {
 	}
 }
 
-// An interval of no time would be a busy loop.
-func TestTop_IntervalIsPositive(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	for _, every := range []string{"0s", "-1s"} {
-		if code, _, errs := c.run(false, "top", "--watch", "--interval", every); code != exitUsage || !strings.Contains(errs, "--interval") {
-			t.Errorf("%s: %d, %s", every, code, errs)
-		}
-	}
-}
-
-// Without the metrics why says that it did not look at the disk and the quotas.
-func TestWhy_WithoutMetrics(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	const unseen = "or refused by a quota or a full disk"
-	if code, out, errs := c.run(false, "why", "web", "k", "--server", c.adapter.URL, "-n", "ops"); code != exitProblem || !strings.Contains(out, unseen) || !strings.Contains(out, "--metrics-server") {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-	c.answers["GET /metrics"] = "200 " + fullDisk
-	if code, out, errs := c.run(false, "why", "web", "k", "--server", c.adapter.URL, "-n", "ops", "--metrics-server", c.adapter.URL); code != exitProblem || !strings.Contains(out, "disk is full") {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-	c.answers["GET /metrics"] = "503 "
-	if code, out, errs := c.run(false, "why", "web"); code != 0 || !strings.Contains(out, "not known") {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-}
-
 // Flags with few values complete them.
 func TestComplete_ValuesOfFlags(t *testing.T) {
 	t.Parallel()
@@ -177,15 +136,6 @@ func TestComplete_ValuesOfFlags(t *testing.T) {
 		if code := c.program(false, &out, io.Discard).run(t.Context(), append(append([]string{"__complete"}, strings.Fields(args)...), "")); code != 0 || !strings.HasPrefix(out.String(), strings.ReplaceAll(want, " ", "\n")+"\n:") {
 			t.Errorf("%s: %d, %q", args, code, out.String())
 		}
-	}
-}
-
-// Flags that contradict each other are wrong usage.
-func TestSuspend_NotWithNoSuspend(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	if code, _, errs := c.run(false, "update", "web", "--suspend", "--no-suspend"); code != exitUsage {
-		t.Errorf("%d, %s", code, errs)
 	}
 }
 
@@ -217,6 +167,24 @@ func TestFlags_RefusedBeforeAnyCall(t *testing.T) {
 		"deadletter list web --older-than 7y":               "--older-than",
 		"ui --port 70000":                                   "--port",
 		"top --interval 0s":                                 "--interval",
+		"why":                                               "accepts between 1 and 2 arg(s)",
+		"nonsense":                                          "has no command",
+		"key nonsense":                                      "has no command",
+		"key run web":                                       "give KEY, --prefix or --all",
+		"key run web a --all":                               "give KEY, --prefix or --all",
+		"key list web -o xml":                               "is not one of wide, json, yaml, name, ndjson, jsonpath=TEMPLATE",
+		"key list web -o jsonpath":                          "is not one of wide, json, yaml, name, ndjson, jsonpath=TEMPLATE",
+		"key list web -o jsonpath={.items":                  "--output: unclosed action",
+		"key set web k":                                     "give --in or --at",
+		"key set web k --nonsense":                          "unknown flag",
+		"import web":                                        "give -f FILE",
+		"import web -f - --resume":                          "--resume needs a file",
+		"deadletter delete web a --older-than 1h":           "goes with --prefix or --all",
+		"suspend web --server http://127.0.0.1:1":           "suspend needs a cluster",
+		"create web --sink x --server http://127.0.0.1:1":   "create needs a cluster",
+		"list --server http://127.0.0.1:1":                  "list needs a cluster",
+		"update web --suspend --no-suspend":                 "suspend",
+		"top --watch --interval -1s":                        "--interval",
 	} {
 		c := newCluster(t)
 		code, out, errs := c.run(false, strings.Fields(args)...)
@@ -236,102 +204,187 @@ func TestDuration_Days(t *testing.T) {
 	}
 }
 
-// A drain that cannot end says that the source stays suspended.
-func TestDrain_StaysSuspended(t *testing.T) {
+// A redrive of many that is interrupted says what was done, and of which one it does not know; the rest is unchanged.
+func TestRedrive_Interrupted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	for name, stage := range map[string]func(){
-		"no token": func() { c.refuse["POST /token"] = 403 },
-		"no answer": func() {
-			delete(c.refuse, "POST /token")
-			c.answers["GET /ops/web"] = `403 {"status":403,"code":"permission_denied","detail":"no"}`
-		},
-		"too late": func() { c.hangs = "/ops/web" },
+	var letters []string
+	for i := range 6 {
+		letters = append(letters, fmt.Sprintf(`{"key":"k%d","at":"2026-01-01T00:00:00Z","dueAt":"2026-01-01T00:00:00Z","attempts":1,"status":400,"event":{}}`, i))
+		c.answers[fmt.Sprintf("GET /ops/web/deadletters/k%d", i)] = "200 " + letters[i]
+		c.answers[fmt.Sprintf("POST /ops/web/deadletters/k%d/redrive", i)] = `200 {"redriven":1}`
+	}
+	c.answers["GET /ops/web/deadletters"] = `200 {"items":[` + strings.Join(letters, ",") + `],"continue":""}`
+	c.hangs = "/k3/redrive"
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-c.begun
+		cancel()
+	}()
+	var out, errs strings.Builder
+	code := c.program(false, &out, &errs).run(ctx, []string{"deadletter", "redrive", "web", "--all", "--yes", "--kubeconfig", c.kubeconfig()})
+	if code != exitOther || out.String() != "3 redriven\n" || !strings.Contains(errs.String(), `interrupted: 3 done, 0 failed, of "k3" it is not known, the rest is unchanged`) {
+		t.Errorf("%d: %s%s", code, &out, &errs)
+	}
+	if calls := strings.Join(c.asked, "\n"); strings.Contains(calls, "k4/redrive") {
+		t.Errorf("it went on: %s", calls)
+	}
+}
+
+// A key that changes between the look and the act is a conflict: the act has the revision of the look as a condition.
+func TestKeys_ChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for args, call := range map[string]string{
+		"key run web k": "POST /ops/web/schedules/k/run", "key delete web k": "DELETE /ops/web/schedules/k", "key set web k --in 0s --if-match 7": "PUT /ops/web/schedules/k",
 	} {
-		stage()
-		code, _, errs := c.run(false, "drain", "web", "--timeout", "3s")
-		if code == 0 || !strings.Contains(errs, "web stays suspended") || strings.Contains(errs, "-1") {
-			t.Errorf("%s: %d, %s", name, code, errs)
-		}
-		c.hangs = ""
-	}
-	if code, _, errs := c.run(false, "drain", "nix"); code != exitNotFound || strings.Contains(errs, "suspended") {
-		t.Errorf("no source: %d, %s", code, errs)
-	}
-}
-
-// describe -v shows the whole object, clean.
-func TestDescribe_Verbose(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.source("ops", "web", func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"team": "a\u202eb"} })
-	code, out, errs := c.run(false, "describe", "web", "-v")
-	if code != 0 || !strings.Contains(out, "  maxInFlight: 7\n") && !strings.Contains(out, "    maxInFlight: 7\n") || !strings.Contains(out, "sinkUri: http://sink") || strings.Contains(out, "\u202e") {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-}
-
-// The question before a delete said "about 0 keys" of a source whose keys are not known yet,
-// and named a flag that the command does not have.
-func TestDelete_KeysNotKnownYet(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.source("ops", "new", func(o map[string]any) { delete(o["status"].(map[string]any), "pending") })
-	for args, want := range map[string]string{
-		"delete new":     "Delete 1 source of namespace ops for good, with at least 0 keys?",
-		"delete web":     "Delete 1 source of namespace ops for good, with about 3 keys?",
-		"delete web new": "Delete 2 sources of namespace ops for good, with at least 3 keys?",
-		"suspend --all":  "Suspend 2 sources of namespace ops?",
-	} {
-		if code, _, errs := c.run(false, strings.Fields(args)...); code != exitUsage || !strings.Contains(errs, want) || strings.Contains(errs, "--dry-run") {
-			t.Errorf("%s: %d, %s\nwant %s", args, code, errs, want)
-		}
-	}
-}
-
-// describe showed nothing of a source when there was no token, though the object was read.
-func TestDescribe_WithoutAToken(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.refuse["POST /token"] = 404
-	if code, out, errs := c.run(false, "describe", "web"); code == 0 || !strings.Contains(out, "Condition Ready:") || strings.Contains(out, "Keys:") || !strings.Contains(errs, "requesting a token") {
-		t.Errorf("exit code %d, %s%s", code, out, errs)
-	}
-	if code, out, _ := c.run(false, "describe", "nix"); code != exitNotFound || out != "" {
-		t.Errorf("of no source: exit code %d, %s", code, out)
-	}
-}
-
-// top of one source said "some of many failed" whatever the error was, and an unknown shell
-// was no wrong usage.
-func TestExit_SaysWhatFailed(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`
-	c.source("ops", "ok", nil)
-	for args, want := range map[string]int{"top web": exitDenied, "top web ok": exitSome, "top ok": 0, "completion nosuchshell": exitUsage, "completion bash": 0} {
-		if code, _, errs := c.run(false, strings.Fields(args)...); code != want {
-			t.Errorf("%s: exit code %d, want %d: %s", args, code, want, errs)
-		}
-	}
-}
-
-// A dry run said of keys that are not there that they would be run, cancelled or redriven.
-func TestDryRun_OfAbsentKeys(t *testing.T) {
-	t.Parallel()
-	for _, args := range []string{"key run web k", "key delete web k", "deadletter redrive web k", "deadletter delete web k"} {
 		c := newCluster(t)
-		path := "GET /ops/web/schedules/k"
-		if strings.HasPrefix(args, "dead") {
-			path = "GET /ops/web/deadletters/k"
+		c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":7,"state":"waiting","dueAt":"2050-01-01T00:00:00Z"}`
+		c.answers[call] = `412 {"status":412,"code":"precondition_failed","detail":"it has revision 8"}`
+		code, out, errs := c.run(false, strings.Fields(args)...)
+		if conditional := func(asked string) bool { return strings.HasPrefix(asked, call+" ") && strings.HasSuffix(asked, ` "7"`) }; code != exitConflict || strings.Count(errs, "\n") != 1 || !slices.ContainsFunc(c.asked, conditional) {
+			t.Errorf("%s: %d, %s%s after %q", args, code, out, errs, c.asked)
 		}
-		c.answers[path] = notFound
-		if code, out, errs := c.run(false, strings.Fields(args+" --dry-run")...); code != exitNotFound || out != "" {
-			t.Errorf("%s: exit code %d, %s%s", args, code, out, errs)
+	}
+}
+
+// bash puts what completions have in common on the command line without quotes, and runs that line at the next Tab: the
+// keys of a tenant that a shell does not take as they are are not completed.
+func TestComplete_HostileKeys(t *testing.T) {
+	t.Parallel()
+	good := []string{"Git/\u00fc@x+y%2F_z.1", "good/one"}
+	c := newCluster(t)
+	var items []string
+	for _, key := range append(good, "$(touch x)a", "`touch x`", ";touch x", "a b", "a\u202eb", "-x", "=x", "${HOME}", "~root", "*", "a!b", "a#b", "a&b", "a|b", "a>x", "'", "\"", "a\\b") {
+		name, err := json.Marshal(key)
+		if err != nil {
+			t.Fatal(err)
 		}
-		c.answers[path] = `200 {"key":"k","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
-		if code, out, errs := c.run(false, strings.Fields(args+" --dry-run")...); code != 0 || out != "k (dry run)\n" {
-			t.Errorf("%s of a key that is there: exit code %d, %s%s", args, code, out, errs)
+		items = append(items, fmt.Sprintf(`{"key":%s,"revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`, name))
+	}
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[` + strings.Join(items, ",") + `],"continue":""}`
+	c.answers["GET /ops/web/deadletters"] = c.answers["GET /ops/web/schedules"]
+	for _, group := range []string{"key", "deadletter"} {
+		var out strings.Builder
+		c.program(false, &out, io.Discard).run(t.Context(), []string{"__complete", "--kubeconfig", c.kubeconfig(), group, "describe", "web", ""})
+		if !strings.HasPrefix(out.String(), strings.Join(good, "\n")+"\n:") {
+			t.Errorf("%s: offered are %q", group, out.String())
 		}
+	}
+}
+
+// What single commands print and how they end, where the cluster or the adapter is not as it should be.
+func TestCommands_SayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	const alone = " -n ops --server ADAPTER"
+	always := func(*cluster) {}
+	refuse := func(call string, status int) func(*cluster) { return func(c *cluster) { c.refuse[call] = status } }
+	answer := func(call, text string) func(*cluster) { return func(c *cluster) { c.answers[call] = text } }
+	unauthorized := answer("GET /ops/web", `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`)
+	key := func(c *cluster) {
+		for _, of := range []string{"schedules", "deadletters"} {
+			c.answers["GET /ops/web/"+of+"/k"] = `200 {"key":"k","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
+		}
+	}
+	for _, row := range []struct {
+		about string
+		stage func(c *cluster)
+		args  string // a command, or several with | between them
+		code  int
+		says  string // all of these parts, with | between them, in the output or the errors
+		not   string // none of these
+	}{
+		{"metrics without an address", always, "why web k" + alone, exitProblem, "or refused by a quota or a full disk|--metrics-server", ""},
+		{"metrics with an address", answer("GET /metrics", "200 "+fullDisk), "why web k --metrics-server ADAPTER" + alone, exitProblem, "disk is full", ""},
+		{"metrics that are refused", answer("GET /metrics", "503 "), "why web", 0, "not known", ""},
+		{"an adapter that is away", always, "why web -n ops --server http://127.0.0.1:1", exitProblem, "AdapterNotReady", ""},
+		{"no API server", func(c *cluster) { c.api.Close() }, "why web|list|doctor|token web", exitUnavailable, "connection refused", ""},
+		{"a namespace that ends gets no tokens, whatever rights a user has", func(c *cluster) { c.ending = "ops" }, "why web", exitProblem, "it is being terminated|Unauthenticated", "may not"},
+		{"the whole object, clean", func(c *cluster) {
+			c.source("ops", "web", func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"team": "a\u202eb"} })
+		}, "describe web -v", 0, "maxInFlight: 7\n|sinkUri: http://sink", "\u202e"},
+		{"an object without a token", refuse("POST /token", 404), "describe web", exitNotFound, "Condition Ready:|requesting a token", "Keys:"},
+		{"no object", always, "describe nix", exitNotFound, "", "Condition"},
+		{"keys that are known", always, "delete web", exitUsage, "Delete 1 source of namespace ops for good, with about 3 keys?", "--dry-run"},
+		{"keys that are not known yet", func(c *cluster) {
+			c.source("ops", "new", func(o map[string]any) { delete(o["status"].(map[string]any), "pending") })
+		}, "delete web new", exitUsage, "Delete 2 sources of namespace ops for good, with at least 3 keys?", "--dry-run"},
+		{"all", always, "suspend --all", exitUsage, "Suspend 1 source of namespace ops?", ""},
+		{"the only one fails", unauthorized, "top web", exitDenied, "not signed by this cluster", ""},
+		{"some of many fail", func(c *cluster) { unauthorized(c); c.source("ops", "ok", nil) }, "top web ok", exitSome, "", ""},
+		{"a key that the adapter cannot read", answer("GET /ops/web/schedules/k", `503 {"status":503,"code":"unavailable","detail":"busy"}`), "key set web k --in 1h", exitUnavailable, "busy", ""},
+		{"a key that the adapter refuses", answer("PUT /ops/web/schedules/k", `400 {"status":400,"code":"invalid_argument","detail":"too long"}`), "key set web k --in 1h", exitUsage, "too long", ""},
+		{"dead letters, without a terminal", answer("GET /ops/web/deadletters", `200 {"items":[{"key":"k","at":"2026-01-01T00:00:00Z","event":{}}],"continue":""}`),
+			"deadletter redrive web --all", exitUsage, "Redrive 1 dead letter of", ""},
+		{"a shell that is none", always, "completion nosuchshell", exitUsage, "", ""},
+		{"absent keys", always, "key run web k --dry-run|key delete web k --dry-run|deadletter redrive web k --dry-run|deadletter delete web k --dry-run", exitNotFound, "", "k (dry run)"},
+		{"keys that are there", key, "key run web k --dry-run|key delete web k --dry-run|deadletter redrive web k --dry-run|deadletter delete web k --dry-run", 0, "k (dry run)\n", ""},
+		{"a key with a mark that reorders text", func(c *cluster) {
+			c.answers["GET /ops/web/schedules/a\u202eb"] = `200 {"key":"a\u202eb","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z"}`
+			c.answers["GET /ops/web/schedules/a\u202eb/history"] = `200 {"items":[],"since":"2026-01-01T00:00:00Z"}`
+			c.answers["POST /ops/web/schedules/a\u202eb/run"], c.answers["DELETE /ops/web/schedules/a\u202eb"] = c.answers["GET /ops/web/schedules/a\u202eb"], "204 "
+			c.answers["PUT /ops/web/schedules/a\u202eb"] = c.answers["GET /ops/web/schedules/a\u202eb"]
+		}, "key set web a\u202eb --in 1h|key describe web a\u202eb|key run web a\u202eb|why web a\u202eb|key delete web a\u202eb", 0, "", "\u202e"},
+		{"a drain without a token", refuse("POST /token", 403), "drain web --timeout 1s", exitDenied, "web stays suspended", "-1"},
+		{"a drain without an answer", answer("GET /ops/web", `403 {"status":403,"code":"permission_denied","detail":"no"}`), "drain web --timeout 1s", exitDenied, "web stays suspended", "-1"},
+		{"a drain that takes too long", func(c *cluster) { c.hangs = "/ops/web" }, "drain web --timeout 1s", exitUnavailable, "web stays suspended", "-1"},
+		{"a drain that has not ended in time", answer("GET /ops/web", strings.ReplaceAll("200 "+healthy, `"inFlight":0`, `"inFlight":2`)), "drain web --timeout 1s", exitUnavailable, "2 deliveries", "-1"},
+		{"a drain of nothing", always, "drain nix", exitNotFound, "", "suspended"},
+	} {
+		t.Run(row.about, func(t *testing.T) {
+			t.Parallel()
+			for args := range strings.SplitSeq(row.args, "|") {
+				c := newCluster(t)
+				row.stage(c)
+				code, out, errs := c.run(false, strings.Fields(strings.ReplaceAll(args, "ADAPTER", c.adapter.URL))...)
+				if code != row.code || row.not != "" && strings.Contains(out+errs, row.not) {
+					t.Errorf("%s: %d: %s%s", args, code, out, errs)
+				}
+				for text := range strings.SplitSeq(row.says, "|") {
+					if !strings.Contains(out+errs, text) {
+						t.Errorf("%s: it does not say %q: %s%s", args, text, out, errs)
+					}
+				}
+			}
+		})
+	}
+}
+
+// doctor asks for the right that the calls need: to a token of the service account, in its own namespace.
+func TestDoctor_AccountOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	code, out, errs := c.run(false, "doctor", "--as-service-account", "knative-eventing/reschedule-viewer")
+	if want := "knative-eventing/serviceaccounts/token/reschedule-viewer"; code != 0 || !slices.Contains(c.reviews, want) || strings.Contains(fmt.Sprint(c.reviews), "ops/serviceaccounts") {
+		t.Errorf("%d: it asked about %q, want %s: %s%s", code, c.reviews, want, out, errs)
+	}
+}
+
+// A look takes time, and things happen meanwhile: why said of a delivery that it was "in 8s".
+func TestWhy_WhatWasIsNotInTheFuture(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	begin := time.Now()
+	c.answers["GET /ops/web/schedules/k"] = notFound
+	c.answers["GET /ops/web/schedules/k/history"] = fmt.Sprintf(`200 {"since":"2026-01-01T00:00:00Z","items":[{"at":%q,"result":"delivered","status":204}]}`,
+		begin.Add(15*time.Second).UTC().Format(time.RFC3339Nano))
+	var out strings.Builder
+	e := c.program(false, &out, io.Discard)
+	var looks atomic.Int64
+	e.now = func() time.Time { return begin.Add(time.Duration(looks.Add(1)) * 10 * time.Second) }
+	if code := e.run(t.Context(), []string{"why", "web", "k", "-n", "ops", "--kubeconfig", c.kubeconfig()}); code != 0 || !strings.Contains(out.String(), "s ago") || strings.Contains(out.String(), "(in ") {
+		t.Errorf("%d: %s", code, out.String())
+	}
+}
+
+// Calls wait for no limiter of this process: with a deadline it answered at once, in its own
+// words, that the wait would be too long.
+func TestDoctor_ManyNamespaces(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for i := range 150 {
+		c.source(fmt.Sprint("n", i), "web", nil)
+	}
+	if _, out, errs := c.run(false, "doctor", "-A", "--timeout", "2s"); strings.Contains(out+errs, "limiter") {
+		t.Errorf("%s%s", out, errs)
 	}
 }

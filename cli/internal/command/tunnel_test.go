@@ -62,18 +62,6 @@ func received(t *testing.T, from <-chan struct{}, without string) {
 	}
 }
 
-// A group is reached although its first pod hangs, as on a machine that is gone.
-func TestTunnel_FirstPodHangs(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.group()(1, 1, 1, 100, 0)
-	c.hangs = "-adapter-0/portforward"
-	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
-		t.Errorf("%d: %s%s", code, out, errs)
-	}
-	received(t, c.gone, "the port-forward that hangs is still there")
-}
-
 // Of a Role that names fewer pods than there are, what the first pod said is reported.
 func TestTunnel_RoleNamesFewerPods(t *testing.T) {
 	t.Parallel()
@@ -143,14 +131,23 @@ func TestTunnel_AllCallsNameTheCause(t *testing.T) {
 	}
 }
 
-// The pod of a program that restarts accepts a port-forward all the same. The others of its
-// group are reached.
-func TestTunnel_FirstPodRefuses(t *testing.T) {
+// A group is reached although its first pod hangs, as on a machine that is gone, or its program restarts: its pod accepts a
+// port-forward all the same.
+func TestTunnel_FirstPodIsAway(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	c.group()(1, 1, 1, 100, 0)
-	c.refuses = "-adapter-0/portforward"
-	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
-		t.Errorf("%d: %s%s", code, out, errs)
+	for _, hangs := range []bool{true, false} {
+		c := newCluster(t)
+		c.group()(1, 1, 1, 100, 0)
+		if hangs {
+			c.hangs = "-adapter-0/portforward"
+		} else {
+			c.refuses = "-adapter-0/portforward"
+		}
+		if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
+			t.Errorf("it hangs %t: %d: %s%s", hangs, code, out, errs)
+		}
+		if hangs {
+			received(t, c.gone, "the port-forward that hangs is still there")
+		}
 	}
 }

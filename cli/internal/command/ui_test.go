@@ -87,7 +87,7 @@ func (c *cluster) open(forwarded bool, args ...string) (browser *http.Client, ba
 	return browser, base, end
 }
 
-// The page shows the sources of the namespace through the port-forward. Only the browser
+// The page shows the sources of the namespace, and the members of a group, through the port-forward. Only the browser
 // that opened the printed address sees it, and no token reaches it.
 func TestUI_InACluster(t *testing.T) {
 	t.Parallel()
@@ -95,6 +95,10 @@ func TestUI_InACluster(t *testing.T) {
 	c.source("ops", "shop", func(o map[string]any) { o["spec"].(map[string]any)["suspend"] = true })
 	c.source("other", "web", nil)
 	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	says := c.group()
+	says(0, 0, 1, 98, 0.1)
+	says(1, 1, 1, 100, 0)
+	c.answers[metricsOf(0)] += fullDisk // of a standby: the page shows the owner's
 	address, end := c.page(true)
 	base, _, _ := strings.Cut(address, "?")
 	browser := newBrowser(t)
@@ -108,7 +112,7 @@ func TestUI_InACluster(t *testing.T) {
 		t.Fatalf("the printed address: %d %s", status, body)
 	}
 	status, body := visit(t, browser, base, "")
-	if status != http.StatusOK || !strings.Contains(body, "2 sources") || !strings.Contains(body, "ns=ops") || strings.Contains(body, "ns=other") || !strings.Contains(body, "suspended") {
+	if status != http.StatusOK || !strings.Contains(body, "2 sources") || !strings.Contains(body, "ns=ops") || strings.Contains(body, "ns=other") || !strings.Contains(body, "suspended") || !strings.Contains(body, "reschedule-adapter-1 owns the group.") {
 		t.Errorf("the sources: %d %s", status, body)
 	}
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") || strings.Contains(view+body, "token-for") {
@@ -129,105 +133,6 @@ func TestUI_InACluster(t *testing.T) {
 	if !slices.ContainsFunc(c.asked, func(call string) bool { return strings.HasPrefix(call, "GET /ops/web Bearer token-for-") }) {
 		t.Errorf("the adapter had %q", c.asked)
 	}
-}
-
-// Without a right the page says which one is missing, as why does. It said that the adapter does
-// not answer.
-func TestUI_WithoutTheRight(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.refuse["POST /token"] = http.StatusForbidden
-	browser, base, end := c.open(true)
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "the ClusterRole edit of Kubernetes has that right") || !strings.Contains(view, "Denied") || strings.Contains(view, "The adapter does not answer") {
-		t.Errorf("the source: %s", view)
-	}
-	end()
-}
-
-// The page shows the members of a group, who owns the group, and who does not answer.
-func TestUI_MembersOfAGroup(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	says := c.group()
-	says(0, 0, 1, 98, 0.1)
-	says(1, 1, 1, 100, 0)
-	says(2, 0, 1, 100, 0)
-	c.answers[metricsOf(2)] = "500 "
-	c.answers[metricsOf(0)] += fullDisk
-	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	browser, base, end := c.open(true)
-	_, view := visit(t, browser, base, "")
-	for _, text := range []string{
-		"reschedule-adapter-1 owns the group.", "It owns the group, and has entry 100 of the log.",
-		"It is a standby: it lacks 2 entries of the log", "GET /metrics was answered 500",
-	} {
-		if !strings.Contains(view, text) {
-			t.Errorf("no %q in %s", text, view)
-		}
-	}
-	// The page shows the disk of the owner.
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
-		t.Errorf("the source, while the disk of a standby is full: %s", view)
-	}
-	end()
-}
-
-// The page knows a full disk and quotas from the metrics, which it reads once for some seconds.
-func TestUI_AFullDisk(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	c.answers["GET /metrics"] = "200 " + fullDisk
-	browser, base, end := c.open(true)
-	for range 2 {
-		if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "disk is full") {
-			t.Errorf("the source: %s", view)
-		}
-	}
-	end()
-	if n := strings.Count(strings.Join(c.asked, "\n"), "GET /metrics"); n != 1 {
-		t.Errorf("the metrics were read %d times: %q", n, c.asked)
-	}
-}
-
-// Without a cluster the page shows the sources that are named, with the token of the file.
-func TestUI_WithoutACluster(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	browser, base, end := c.open(false, "web", "--server", c.adapter.URL, "--namespace", "ops", "--token-file", token)
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
-		t.Errorf("the source: %s", view)
-	}
-	end()
-	if !slices.Contains(c.asked, "GET /ops/web Bearer mine") {
-		t.Errorf("the adapter had %q", c.asked)
-	}
-	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "--metrics-server") {
-		t.Errorf("without a name: status %d: %s", code, errs)
-	}
-}
-
-// Without a cluster only the metrics show that a source is suspended, and its limits: it is
-// not late then.
-func TestUI_SuspendedWithoutACluster(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.answers["GET /ops/web"] = `200 {"pending":3,"due":3,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":"2026-01-01T00:00:00Z"}`
-	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	c.answers["GET /metrics"] = "200 reschedule_source_suspended{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1\n"
-	browser, base, end := c.open(false, "web", "--server", c.adapter.URL, "--namespace", "ops", "--metrics-server", c.adapter.URL)
-	if _, view := visit(t, browser, base, ""); !strings.Contains(view, ">suspended<") || strings.Contains(view, ">late<") {
-		t.Errorf("the sources: %s", view)
-	}
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "is suspended, so it delivers nothing: 3 keys are due") {
-		t.Errorf("the source: %s", view)
-	}
-	end()
 }
 
 // The metrics of an adapter without a cluster have its sources: the page, top and doctor need no names.
@@ -253,11 +158,51 @@ func TestUI_SourcesOfTheMetrics(t *testing.T) {
 	}
 }
 
-// With the address of one source the page needs no name.
-func TestUI_AddressOfOneSource(t *testing.T) {
+// The page says of a source what why says, with a cluster and without one: the metrics, which are read once for some seconds,
+// show a full disk, and without a cluster also whether a source is suspended.
+func TestUI_SaysWhatWhySays(t *testing.T) {
 	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		stage func(c *cluster)
+		args  string // with the address of the adapter in the place of ADAPTER; "": the cluster
+		says  string
+		token string
+	}{
+		"without the right": {func(c *cluster) { c.refuse["POST /token"] = http.StatusForbidden }, "", "the ClusterRole edit of Kubernetes has that right", ""},
+		"a full disk":       {func(c *cluster) { c.answers["GET /metrics"] = "200 " + fullDisk }, "", "disk is full", "token-for-sources.reschedule.dev/reschedulesource/ops/web"},
+		"without a cluster": {func(*cluster) {}, "web --server ADAPTER --namespace ops --token-file " + token, "3 keys wait", "mine"},
+		"with an address":   {func(*cluster) {}, "--server ADAPTER/ops/web", "3 keys wait", ""},
+		"suspended": {func(c *cluster) {
+			c.answers["GET /ops/web"] = `200 {"pending":3,"due":3,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":"2026-01-01T00:00:00Z"}`
+			c.answers["GET /metrics"] = "200 reschedule_source_suspended{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1\n"
+		}, "web --server ADAPTER --namespace ops --metrics-server ADAPTER", "is suspended, so it delivers nothing: 3 keys are due", ""},
+	} {
+		c := newCluster(t)
+		c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+		row.stage(c)
+		browser, base, end := c.open(row.args == "", strings.Fields(strings.ReplaceAll(row.args, "ADAPTER", c.adapter.URL))...)
+		for range 2 {
+			if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, row.says) || strings.Contains(view, "The adapter does not answer") {
+				t.Errorf("%s: %s", name, view)
+			}
+		}
+		if _, list := visit(t, browser, base, ""); name == "suspended" && (!strings.Contains(list, ">suspended<") || strings.Contains(list, ">late<")) {
+			t.Errorf("the sources: %s", list)
+		}
+		end()
+		if row.token != "" && !slices.Contains(c.asked, "GET /ops/web Bearer "+row.token) {
+			t.Errorf("%s: the adapter had %q", name, c.asked)
+		}
+		if n := strings.Count(strings.Join(c.asked, "\n"), "GET /metrics"); n > 1 {
+			t.Errorf("%s: the metrics were read %d times", name, n)
+		}
+	}
 	c := newCluster(t)
-	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	_, _, end := c.open(false, "--server", c.adapter.URL+"/ops/web")
-	end()
+	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "--metrics-server") {
+		t.Errorf("without a name: status %d: %s", code, errs)
+	}
 }

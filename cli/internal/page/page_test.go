@@ -304,14 +304,6 @@ func filled(pairs ...string) string {
 	return q.Encode()
 }
 
-// The numbers of an event are shown as they came: through a float they would change.
-func TestKey_NumbersStay(t *testing.T) {
-	body := do(serve(t, trouble("k", "x")), "GET", "/key?ns=ops&name=repos&key=k", "").Body.String()
-	if !strings.Contains(body, "184467440737095516150.10") {
-		t.Errorf("the number is not as it came:\n%s", body)
-	}
-}
-
 // Each answer has the policy and no cache, also a refusal, a redirect and a file.
 func TestAnswers_HaveThePolicy(t *testing.T) {
 	page := Loopback("s", serve(t, trouble("k", "x")))

@@ -164,6 +164,7 @@ var cases = map[string]struct {
 
 	"due now":      {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
 	"queued":       {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Ahead: &Ahead{3, false}}, Queued, false, "due for 1m0s and no delivery of it has begun; 3 keys are before it"},
+	"queued again": {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Hour), Tries: 1, NextAttemptAt: at(-time.Minute)}}, Queued, false, "waited for its next attempt for 1m0s longer than planned"},
 	"all slots":    {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *sdk.Counts) { c.InFlight = 100 }), Ahead: &Ahead{1000, true}}, AtMaxInFlight, false, "all 100 slots of limits.maxInFlight are taken; more than 1000 keys"},
 	"one slot":     {Facts{Source: ready(func(s *Source) { s.MaxInFlight = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}, Counts: busy(nil)}, AtMaxInFlight, true, "because the only slot of limits.maxInFlight is taken."},
 	"rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil)}, AtMaxPerSecond, false, "only 5 deliveries"},
