@@ -180,7 +180,9 @@ func TestPython_Answers(t *testing.T) {
 	function := startPython(t, api)
 	const looked = "/api/v1/namespaces/preview"
 	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
-	labelled := func(ttl string) map[string]any { return map[string]any{"labels": map[string]string{"preview-ttl": ttl}} }
+	labelled := func(ttl string) map[string]any {
+		return map[string]any{"labels": map[string]string{"preview-ttl": ttl}}
+	}
 	for _, c := range []struct {
 		name    string
 		key     string // "" is preview
