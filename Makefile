@@ -41,7 +41,7 @@ cli: ## Build bin/kn-source-reschedule, the command line, and its names for kube
 	ln -sf kn-source-reschedule bin/kubectl_complete-reschedule_source
 
 .PHONY: generate
-generate: ## Write what is generated anew: clients, deep copies
+generate: ## Write the generated code again: clients, deep copies
 	hack/update-codegen.sh
 
 .PHONY: demo

@@ -1,5 +1,5 @@
 // The programs that scripts and tests run, and what lint and olm are made of: the linters, the generators of code,
-// kubebuilder and controller-gen of docs/kubebuilder.md, kustomize, and kube-apiserver and kubectl for tests without
+// kubebuilder and controller-gen (docs/sdk.md), kustomize, and kube-apiserver and kubectl for tests without
 // pods. Kubernetes has the version of client-go in the root module, so that what both import is compiled once, and
 // kustomize the version inside kubectl. k8s.io/kubernetes requires its parts in a version that does not exist: after a
 // change of its version, give all of them (k8s.io/...) the same one.

@@ -1,4 +1,4 @@
-# An operator in plain Python: a namespace with the label ttl (90s, 30m, 12h, 7d) is deleted when it is that old.
+# An operator in plain Python: a namespace with the label preview-ttl (90s, 30m, 12h, 7d) is deleted when it is that old.
 import calendar, json, math, os, re, signal, ssl, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib import parse, request
@@ -18,7 +18,7 @@ def call(method, path, body=None):
 def reconcile(name):  # returns after how many seconds to look again
     path = "/api/v1/namespaces/" + parse.quote(name, safe="")
     found = call("GET", path)["metadata"]
-    ttl = re.fullmatch(r"(\d{1,4})([smhd])", found.get("labels", {}).get("ttl", ""))
+    ttl = re.fullmatch(r"(\d{1,4})([smhd])", found.get("labels", {}).get("preview-ttl", ""))
     if not ttl or "deletionTimestamp" in found:
         return "never"  # a change of the label wakes us
     created = calendar.timegm(time.strptime(found["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))

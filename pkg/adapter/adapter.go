@@ -1,13 +1,14 @@
 // Package adapter is the composition root of the data plane: the only package that
-// knows all the others. It opens the store, builds queue, dispatcher, sender and
-// API, and serves until its context ends.
+// knows all the others. It opens the data directory, builds sender and API, and
+// serves until its context ends.
 //
 // It guarantees the order: nothing is accepted before the sources are set and the
 // store is recovered, and at the end requests stop first, then deliveries, then the
 // store is flushed. Probes and metrics are served from the first moment to the last.
 //
-// Where the sources come from, a file or a cluster, is a sources.Origin: nothing else
-// differs.
+// It has two seams. A [sources.Origin] is where the sources, the settings and the guard
+// of calls come from: a file or a cluster. A host has the store, the queue, the dispatcher
+// and the watches: this process alone, or a [group.Member], only while it owns the group.
 package adapter
 
 import (

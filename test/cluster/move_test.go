@@ -59,7 +59,8 @@ kubebuilder create api --version v1 --kind Website --resource --controller --mak
 	z.follow()
 
 	// Before you begin: the operator works resident, with the versions of the sdk.
-	project.run("go get " + sdkModule + `@latest
+	project.run("go mod edit -replace=" + sdkModule + "=" + checkout + `
+go get ` + sdkModule + `@v0.0.0
 go mod tidy
 make manifests generate
 go build -o bin/resident ./cmd

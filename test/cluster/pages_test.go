@@ -99,18 +99,20 @@ func newProject(t *testing.T, namespaceOfOperator string) *project {
 	)}
 }
 
-const sdkModule = "github.com/reschedule-dev/reschedule/sdk"
+const (
+	sdkModule = "github.com/reschedule-dev/reschedule/sdk"
+	checkout  = "../reschedule/sdk" // where a page has it
+)
 
 // run runs commands in one shell, whose jobs end with it, and returns what they print.
-// They get the sdk of this repository for the published one.
+// They get the sdk of this repository.
 func (p *project) run(commands string) string {
 	p.t.Helper()
 	sdk, err := filepath.Abs("../../sdk")
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	commands = strings.ReplaceAll(commands, "go get "+sdkModule+"@latest",
-		"go mod edit -replace="+sdkModule+"="+sdk+"\ngo get "+sdkModule+"@v0.0.0")
+	commands = strings.ReplaceAll(commands, "="+checkout+"\n", "="+sdk+"\n")
 	const endJobs = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 	cmd := exec.CommandContext(p.t.Context(), "bash", "-euxo", "pipefail", "-c", endJobs+commands)
 	cmd.Dir, cmd.Env = p.dir, p.env

@@ -126,7 +126,7 @@ func existingSource(n *namespace, name string) *source {
 func applyPython(n *namespace) (grant string) {
 	n.t.Helper()
 	// With a label of its own, since the quick start runs the same example at the same time.
-	own := strings.NewReplacer(`"ttl"`, strconv.Quote(n.name), "key: ttl\n", "key: "+n.name+"\n")
+	own := strings.NewReplacer(`"preview-ttl"`, strconv.Quote(n.name), "key: preview-ttl\n", "key: "+n.name+"\n")
 	objects := strings.Split(own.Replace(rendered(n, pythonExample, pythonName)), "\n---\n")
 	at := slices.IndexFunc(objects, func(o string) bool {
 		return strings.Contains(o, "\nkind: ClusterRoleBinding\nmetadata:\n  name: "+n.name+"\n")
@@ -180,7 +180,9 @@ func TestPython_Answers(t *testing.T) {
 	function := startPython(t, api)
 	const looked = "/api/v1/namespaces/preview"
 	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
-	labelled := func(ttl string) map[string]any { return map[string]any{"labels": map[string]string{"ttl": ttl}} }
+	labelled := func(ttl string) map[string]any {
+		return map[string]any{"labels": map[string]string{"preview-ttl": ttl}}
+	}
 	for _, c := range []struct {
 		name    string
 		key     string // "" is preview
@@ -205,7 +207,7 @@ func TestPython_Answers(t *testing.T) {
 		{name: "no time", object: labelled("soon"), age: time.Hour, status: 204},
 		{name: "a fraction", object: labelled("0.5h"), age: time.Hour, status: 204},
 		{name: "longer than can be", object: labelled("10000d"), age: time.Hour, status: 204},
-		{name: "on its way out", object: map[string]any{"labels": map[string]string{"ttl": "1s"}, "deletionTimestamp": ago(0)}, age: time.Hour, status: 204},
+		{name: "on its way out", object: map[string]any{"labels": map[string]string{"preview-ttl": "1s"}, "deletionTimestamp": ago(0)}, age: time.Hour, status: 204},
 		{name: "gone", get: 404, status: 204},
 		{name: "gone meanwhile", object: labelled("1s"), age: time.Hour, delete: 404, status: 204, deleted: true},
 		{name: "changed meanwhile", object: labelled("1s"), age: time.Hour, delete: 409, status: 503, deleted: true},
