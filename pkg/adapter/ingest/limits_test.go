@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,19 +11,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-// refusal is the refusal of an event, nil when it is taken.
-func refusal(t *testing.T, r *Rules, h http.Header, body string) *schedule.Error {
-	t.Helper()
-	items, err := r.Read(t.Context(), h, []byte(body), now, nil)
-	var refused *schedule.Error
-	if err != nil && (!errors.As(err, &refused) || len(items) > 0) {
-		t.Fatalf("%v %v", items, err)
-	}
-	return refused
-}
-
-// An event may choose a policy of spec.ingest.policies, and needs no permission for the source's own policy. One
-// refused event refuses its batch.
+// An event may choose a policy of spec.ingest.policies, and needs no permission for the source's own policy.
 func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	t.Parallel()
 	src := settings("", "")
@@ -44,12 +30,6 @@ func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	}
 	if got := refusal(t, r, event(), ""); got != nil {
 		t.Errorf("the source's own policy: %v", got)
-	}
-	// Of a batch none is taken.
-	one := `{"specversion":"1.0","id":"i","source":"/s","type":"t"%s}`
-	body := "[" + fmt.Sprintf(one, "") + "," + fmt.Sprintf(one, `,"reschedulepolicy":"latest"`) + "]"
-	if got := refusal(t, r, http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, body); got == nil || got.Code != schedule.CodeDenied || !strings.HasPrefix(got.Detail, "events[1]: ") {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -113,8 +93,7 @@ func TestExpressions_NotForACallerWhoIsGone(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	items, err := rules(t, "event.id", "true").Read(ctx, event(), nil, now, nil)
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeUnavailable || len(items) > 0 {
+	if refused := asRefusal(t, err); refused == nil || refused.Code != schedule.CodeUnavailable || len(items) > 0 {
 		t.Errorf("%v %v", items, err)
 	}
 }
@@ -125,15 +104,13 @@ func TestExpressions_TimeOfARequestIsBounded(t *testing.T) {
 	r := rules(t, "event.id", "event.data == 1")
 	for name, left := range map[string]*allowance{"no time": {cost: maxRequestCost}, "little time": {cost: maxRequestCost, time: 1}} {
 		_, _, err := r.judge(t.Context(), left, &schedule.Event{ID: "i"}, true)
-		var refused *schedule.Error
-		if !errors.As(err, &refused) || refused.Code != schedule.CodeUnavailable || refused.RetryAfter == 0 {
+		if refused := asRefusal(t, err); refused == nil || refused.Code != schedule.CodeUnavailable || refused.RetryAfter == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	left := &allowance{cost: 1, time: time.Minute}
 	_, _, err := r.judge(t.Context(), left, &schedule.Event{ID: "i"}, true)
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != expression.WhenField {
+	if refused := asRefusal(t, err); refused == nil || refused.Code != schedule.CodeInvalid || refused.Field != expression.WhenField {
 		t.Errorf("no cost left: %v", err)
 	}
 }

@@ -43,6 +43,25 @@ func rules(t testing.TB, key, when string) *Rules {
 	return r
 }
 
+// refusal is the refusal of an event, nil when it is taken.
+func refusal(t *testing.T, r *Rules, h http.Header, body string) *schedule.Error {
+	t.Helper()
+	items, err := r.Read(t.Context(), h, []byte(body), now, nil)
+	if err != nil && len(items) > 0 {
+		t.Fatalf("%v %v", items, err)
+	}
+	return asRefusal(t, err)
+}
+
+func asRefusal(t *testing.T, err error) *schedule.Error {
+	t.Helper()
+	refused, ok := errors.AsType[*schedule.Error](err)
+	if err != nil && !ok {
+		t.Fatalf("%v is no refusal", err)
+	}
+	return refused
+}
+
 // The key of an event.
 func TestKey_OfAnEvent(t *testing.T) {
 	t.Parallel()
@@ -106,10 +125,8 @@ func TestKey_BadIsRefused(t *testing.T) {
 		if tt.h.Get("X") != "" {
 			body = "[" + strings.Repeat("1,", 2000) + "1]"
 		}
-		_, err := rules(t, tt.expression, "").Read(context.Background(), tt.h, []byte(body), now, nil)
-		var refused *schedule.Error
-		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.say) {
-			t.Errorf("%s: %v", name, err)
+		if got := refusal(t, rules(t, tt.expression, ""), tt.h, body); got == nil || got.Code != schedule.CodeInvalid || got.Field != tt.field || !strings.Contains(got.Detail, tt.say) {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
@@ -205,10 +222,8 @@ func TestSteering_BadIsRefused(t *testing.T) {
 		"a bool as policy":    {structured, jsonEvent(`"reschedulepolicy":true`), "reschedulepolicy"},
 		"the key is a number": {structured, jsonEvent(`"reschedulekey":""`), "reschedulekey"},
 	} {
-		_, err := rules(t, "", "").Read(context.Background(), tt.h, []byte(tt.body), now, nil)
-		var refused *schedule.Error
-		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.field) {
-			t.Errorf("%s: %v", name, err)
+		if got := refusal(t, rules(t, "", ""), tt.h, tt.body); got == nil || got.Code != schedule.CodeInvalid || got.Field != tt.field || !strings.Contains(got.Detail, tt.field) {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
@@ -229,14 +244,12 @@ func TestEvent_IsKeptAsItCame(t *testing.T) {
 // The size of data.
 func TestEvent_SizeOfData(t *testing.T) {
 	t.Parallel()
-	r := rules(t, "", "")
-	if _, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now, nil); err != nil {
-		t.Error(err)
+	r, h, most := rules(t, "", ""), event("Content-Type", "text/plain"), strings.Repeat("x", schedule.MaxDataBytes)
+	if got := refusal(t, r, h, most); got != nil {
+		t.Error(got)
 	}
-	_, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes+1), now, nil)
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
-		t.Errorf("%v", err)
+	if got := refusal(t, r, h, most+"x"); got == nil || got.Code != schedule.CodeTooLarge {
+		t.Error(got)
 	}
 }
 
@@ -258,10 +271,8 @@ func TestBatch_IsOneDecision(t *testing.T) {
 	if d := cmp.Diff([]string{"/s/a", "/s/areplace"}, keys(items)); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	_, err = r.Read(context.Background(), h, []byte("["+one("a", "")+","+one("b", `,"rescheduleafter":"x"`)+"]"), now, nil)
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Field != "rescheduleafter" || !strings.HasPrefix(refused.Detail, "events[1]: rescheduleafter: ") {
-		t.Errorf("%v", err)
+	if got := refusal(t, r, h, "["+one("a", "")+","+one("b", `,"rescheduleafter":"x"`)+"]"); got == nil || got.Field != "rescheduleafter" || !strings.HasPrefix(got.Detail, "events[1]: rescheduleafter: ") {
+		t.Error(got)
 	}
 }
 
@@ -279,8 +290,7 @@ func TestBatch_ForbiddenEventRefusesAll(t *testing.T) {
 	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
 	body := `[{"specversion":"1.0","id":"a","source":"/s","type":"t"},{"specversion":"1.0","id":"b","source":"/s","type":"t"}]`
 	items, err := rules(t, "", "false").Read(context.Background(), h, []byte(body), now, judge) // when does not hide them from the judge
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeDenied || len(items) > 0 {
+	if refused := asRefusal(t, err); refused == nil || refused.Code != schedule.CodeDenied || len(items) > 0 {
 		t.Errorf("%v %v", items, err)
 	}
 	if d := cmp.Diff([]string{"a", "b"}, asked); d != "" {
@@ -295,10 +305,8 @@ func TestMediaType_Unknown(t *testing.T) {
 		"another format":            {"Content-Type": {"application/cloudevents+avro"}},
 		"another format of a batch": {"Content-Type": {"application/cloudevents-batch+avro"}},
 	} {
-		_, err := rules(t, "", "").Read(context.Background(), h, []byte("{}"), now, nil)
-		var refused *schedule.Error
-		if !errors.As(err, &refused) || refused.Code != schedule.CodeMediaType {
-			t.Errorf("%s: %v", name, err)
+		if got := refusal(t, rules(t, "", ""), h, "{}"); got == nil || got.Code != schedule.CodeMediaType {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -99,30 +98,5 @@ func TestCloudEventsSDK_BatchArrives(t *testing.T) {
 	resp.Body.Close()
 	if items := <-got; len(items) != 2 || items[0].Key != "id-1" || items[1].Key != "id-1" {
 		t.Errorf("%+v", items)
-	}
-}
-
-// What came in binary mode from the SDK and leaves in the JSON format is read
-// by the SDK as what was sent.
-func TestCloudEventsSDK_RoundTrip(t *testing.T) {
-	t.Parallel()
-	server, got := source(t, rules(t, "", ""))
-	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(server.URL), cloudevents.WithRoundTripper(server.Client().Transport))
-	must(t, err)
-	sent := sdkEvent(t, "1.0")
-	if result := client.Send(context.Background(), sent); !cloudevents.IsACK(result) {
-		t.Fatal(result)
-	}
-	e := (<-got)[0].Request.Event
-	a := schedule.Attempt{Source: &schedule.Spec{Namespace: "ns", Name: "n"}, Key: "k", ID: e.ID, Entry: &schedule.Entry{Event: e, DueAt: now}}
-	back := cloudevent.ToSDK(&a)
-	for _, name := range []string{"reschedulekey", "reschedulerevision", "rescheduledueat", "rescheduleattempt"} {
-		if back.Extensions()[name] == nil {
-			t.Errorf("no %s", name)
-		}
-		back.SetExtension(name, nil)
-	}
-	if string(back.Data()) != string(sent.Data()) || back.String() != sent.String() {
-		t.Errorf("sent %s\ngot %s", sent, back)
 	}
 }

@@ -171,6 +171,11 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 		if refused := h.put(0, "a", after(0)); refused != "" {
 			t.Errorf("a replacement is %q", refused)
 		}
+		outcome(schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Dest: "http://x", Code: 503, Data: make([]byte, 1000)}})
+		if v, _, err := s.Get("a"); err != nil || v.LastFailure.Code != 503 || v.LastFailure.Data != nil {
+			t.Errorf("what the sink answered is kept without space for it: %+v, %v", v.LastFailure, err)
+		}
+		time.Sleep(time.Second) // its back-off
 		outcome(schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{Dest: "http://x", Code: 400, Data: make([]byte, 1000)}})
 		if s.usage.letters.Load() != 1 || s.usage.bytes.Load() < 6000 {
 			t.Errorf("%d dead letters, %d bytes", s.usage.letters.Load(), s.usage.bytes.Load())

@@ -71,7 +71,7 @@ func code(err error) Code {
 	return ""
 }
 
-// The policy decides about the time of a waiting occurrence.
+// The policy decides about the time of a waiting occurrence. The newest accepted event is its event.
 func TestApply_PolicyDecidesTheTime(t *testing.T) {
 	t.Parallel()
 	const due, retry = -time.Minute, time.Minute // of betweenKey
@@ -174,6 +174,13 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 						t.Errorf("kept, but something changed: %+v", c)
 					}
 					return
+				}
+				wantEvent := newer // the newest accepted one
+				if !ingested {
+					wantEvent = snapshot(tc.cur).Event
+				}
+				if c.Entry.Event != wantEvent {
+					t.Errorf("event %v, want %v", c.Entry.Event, wantEvent)
 				}
 				if c.Entry.Revision != 9 || !c.Entry.ScheduledAt.Equal(t0) {
 					t.Errorf("revision %d of %v, want 9 of %v", c.Entry.Revision, c.Entry.ScheduledAt, t0)
@@ -343,31 +350,6 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 				t.Errorf("%s in %v: not everything given is there: %+v", p, delay, e)
 			}
 		}
-	}
-}
-
-// The newest accepted event is delivered.
-func TestEvent_NewestIsDelivered(t *testing.T) {
-	t.Parallel()
-	for name, cur := range map[string]*Entry{"waiting": &waitingKey, "between attempts": &betweenKey, "behind": &behindKey, "in flight": &flyingKey} {
-		own := cur == &flyingKey
-		for _, p := range []Policy{Replace, Earliest, Latest} {
-			for _, delay := range []time.Duration{soon, late} {
-				r := put(delay, p)
-				if c := apply(t, r, cur, own, &Spec{}); c.Entry.Event != older {
-					t.Errorf("%s, %s in %v without an event: %v", name, p, delay, c.Entry.Event)
-				}
-				r.Event = newer
-				if c := apply(t, r, cur, own, &Spec{}); c.Entry.Event != newer {
-					t.Errorf("%s, %s in %v with an event: %v", name, p, delay, c.Entry.Event)
-				}
-			}
-		}
-	}
-	r := put(soon, Keep)
-	r.Event = newer
-	if c := apply(t, r, &waitingKey, false, &Spec{}); c.Entry.Event != older {
-		t.Error("keep changes nothing, not even the event")
 	}
 }
 

@@ -131,8 +131,7 @@ func TestCounter_StopsAtItsLargestValue(t *testing.T) {
 	if c := apply(t, r, &e, false, &Spec{Policy: Replace}); c.Entry.Attempt != math.MaxUint32 || c.Entry.DueAt.Sub(t0) != time.Hour {
 		t.Errorf("attempt %d in %v", c.Entry.Attempt, c.Entry.DueAt.Sub(t0))
 	}
-	f := Flight{Entry: &e, Own: true}
-	step := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}), &e, Outcome{Kind: Failed})
+	step := end(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}, &e, Outcome{Kind: Failed})
 	if n := step.Next; n.Attempt != math.MaxUint32 || n.Tries != math.MaxUint32 || n.RetryAt.Sub(t0) != MaxBackoff {
 		t.Errorf("after a failure: attempt %d, tries %d, in %v", n.Attempt, n.Tries, n.RetryAt.Sub(t0))
 	}

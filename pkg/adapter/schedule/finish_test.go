@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,96 +52,42 @@ var outcomes = map[string]Outcome{
 // The wants are of a source without dead letter sink and maxInterval whose
 // back-off after the third failure is 4 s, and in brackets what the key has
 // then: due and retry in seconds, counter/failures, revision.occurrence.
-var finishes = []struct{ situation, outcome, want string }{
-	{"alone", "aborted", "aborted, unchanged"},
-	{"alone", "2xx", "delivered, gone"},
-	{"alone", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
-	{"alone", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
-	{"alone", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"alone", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
-	{"alone", "never", "delivered, gone"},
-	{"alone", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
-	{"alone", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
-	{"alone", "400", "dropped, gone"},
-	{"alone", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
-	{"alone", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
-	{"alone", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
-	{"alone", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
+var finishes = []struct{ situations, outcomes, want string }{
+	{"alone | an event behind | an event behind, expired", "aborted", "aborted, unchanged"}, // Recover does the rest
+	{"alone | an event behind, expired | a PUT behind, expired", "2xx | never", "delivered, gone"},
+	{"alone | an event behind, expired | a PUT behind, expired", "again in 30 s | again at", "delivered [due 30, 0/0, 9.9]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
+	{"alone | an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
+	{"alone | an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
+	{"alone | an event behind, expired", "400", "dropped, gone"},
+	{"alone | an event behind, expired", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
+	{"alone | an event behind, expired", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
-	{"a PUT behind", "aborted", "superseded, unchanged"},
-	{"a PUT behind", "2xx", "delivered, unchanged"}, // its counter stays its own
-	{"a PUT behind", "again in 30 s", "delivered [due 30, 1/0, 9.6]"},
-	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
-	{"a PUT behind", "again at", "delivered [due 30, 1/0, 9.6]"},
+	{"a PUT behind | a PUT behind, expired", "aborted | 500 | 503 in 60 s | 500, in 30 s | 503, at once", "superseded, unchanged"},
+	{"a PUT behind", "2xx | again in 90 s | never", "delivered, unchanged"}, // its counter stays its own
+	{"a PUT behind", "again in 30 s | again at", "delivered [due 30, 1/0, 9.6]"},
 	{"a PUT behind", "again long ago", "delivered [due 0.005, 1/0, 9.6]"},
-	{"a PUT behind", "never", "delivered, unchanged"},
-	{"a PUT behind", "500", "superseded, unchanged"},
-	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
-	{"a PUT behind", "400", "dropped, unchanged"},
-	{"a PUT behind", "500, in 30 s", "superseded, unchanged"},
-	{"a PUT behind", "503, at once", "superseded, unchanged"},
+	{"a PUT behind", "400 | 400, in 90 s", "dropped, unchanged"},
 	{"a PUT behind", "400, in 30 s", "dropped [due 30, 1/0, 9.6]"},
-	{"a PUT behind", "400, in 90 s", "dropped, unchanged"},
 
-	{"an event behind", "aborted", "aborted, unchanged"},       // Recover does the rest
-	{"an event behind", "2xx", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded
-	{"an event behind", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
-	{"an event behind", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
-	{"an event behind", "again at", "delivered [due 30, 0/0, 9.6]"},
-	{"an event behind", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
-	{"an event behind", "never", "delivered [due 60, 0/0, 6.6]"},        // the object came back
+	{"an event behind | an event replaced it", "2xx | again in 90 s | never", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded; the object came back
+	{"an event behind | an event replaced it", "again in 30 s | again at", "delivered [due 30, 0/0, 9.6]"},
+	{"an event behind | an event replaced it", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
 	{"an event behind", "500", "retrying [due -60, retry 4, 8/0, 6.6]"}, // with retries of its own
 	{"an event behind", "503 in 60 s", "retrying [due 60, 8/0, 6.6]"},   // an event is not postponed
-	{"an event behind", "400", "dropped [due 60, 8/0, 6.6]"},
+	{"an event behind | an event replaced it", "400", "dropped [due 60, 8/0, 6.6]"},
 	{"an event behind", "500, in 30 s", "retrying [due -60, retry 30, 8/0, 6.6]"},
 	{"an event behind", "503, at once", "retrying [due -60, retry 0.005, 8/0, 6.6]"},
-	{"an event behind", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
-	{"an event behind", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
+	{"an event behind | an event replaced it", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
+	{"an event behind | an event replaced it", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
 
 	{"an event replaced it", "aborted", "superseded, unchanged"},
-	{"an event replaced it", "2xx", "delivered [due 60, 0/0, 6.6]"},
-	{"an event replaced it", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
-	{"an event replaced it", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
-	{"an event replaced it", "again at", "delivered [due 30, 0/0, 9.6]"},
-	{"an event replaced it", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
-	{"an event replaced it", "never", "delivered [due 60, 0/0, 6.6]"},
-	{"an event replaced it", "500", "superseded [due 60, 8/0, 6.6]"}, // not retried, and counted
-	{"an event replaced it", "503 in 60 s", "superseded [due 60, 8/0, 6.6]"},
-	{"an event replaced it", "400", "dropped [due 60, 8/0, 6.6]"},
-	{"an event replaced it", "500, in 30 s", "superseded [due 60, 8/0, 6.6]"},
-	{"an event replaced it", "503, at once", "superseded [due 60, 8/0, 6.6]"},
-	{"an event replaced it", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
-	{"an event replaced it", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
+	{"an event replaced it", "500 | 503 in 60 s | 500, in 30 s | 503, at once", "superseded [due 60, 8/0, 6.6]"}, // not retried, and counted
 
-	{"an event behind, expired", "aborted", "aborted, unchanged"},
-	{"an event behind, expired", "2xx", "delivered, gone"},
-	{"an event behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
-	{"an event behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
-	{"an event behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"an event behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
-	{"an event behind, expired", "never", "delivered, gone"},
-	{"an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
-	{"an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
-	{"an event behind, expired", "400", "dropped, gone"},
-	{"an event behind, expired", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
-	{"an event behind, expired", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
-	{"an event behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
-	{"an event behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
-
-	{"a PUT behind, expired", "aborted", "superseded, unchanged"},
-	{"a PUT behind, expired", "2xx", "delivered, gone"},
-	{"a PUT behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
-	{"a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
-	{"a PUT behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
-	{"a PUT behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
-	{"a PUT behind, expired", "never", "delivered, gone"},
-	{"a PUT behind, expired", "500", "superseded, unchanged"},
-	{"a PUT behind, expired", "503 in 60 s", "superseded, unchanged"},
 	{"a PUT behind, expired", "400", "dropped, unchanged"},
-	{"a PUT behind, expired", "500, in 30 s", "superseded, unchanged"},
-	{"a PUT behind, expired", "503, at once", "superseded, unchanged"},
-	{"a PUT behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
-	{"a PUT behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 }
 
 // The table of outcomes and their effects on a key.
@@ -165,7 +112,11 @@ func TestFinish_EffectOfEachOutcome(t *testing.T) {
 		}
 	}
 	for _, tc := range finishes {
-		check(tc.situation, tc.outcome, tc.want)
+		for situation := range strings.SplitSeq(tc.situations, " | ") {
+			for outcome := range strings.SplitSeq(tc.outcomes, " | ") {
+				check(situation, outcome, tc.want)
+			}
+		}
 	}
 	// Nothing of an answer has an effect after a DELETE.
 	for outcome, o := range outcomes {
@@ -249,8 +200,7 @@ func TestMaxInterval_BringsAKeyBack(t *testing.T) {
 	} {
 		e := tc.key(flyingKey)
 		src := &Spec{MaxInterval: tc.source, Delivery: Delivery{BackoffDelay: time.Second, Retry: tc.retry}}
-		f := Flight{Entry: &e, Own: true}
-		s := f.Finish(inputs(src), &e, outcomes[tc.outcome])
+		s := end(src, &e, outcomes[tc.outcome])
 		if got := describe(s, &e); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
@@ -268,8 +218,7 @@ func TestFinish_RetryExpires(t *testing.T) {
 	for outcome, want := range map[string]string{
 		"500": "retrying [due -60, retry 4, 8/3, 5.5]", "2xx": "delivered, gone", "aborted": "aborted, unchanged",
 	} {
-		f := Flight{Entry: &e, Own: true}
-		s := f.Finish(inputs(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}), &e, outcomes[outcome])
+		s := end(&Spec{Delivery: Delivery{BackoffDelay: time.Second}}, &e, outcomes[outcome])
 		if got := describe(s, &e); got != want {
 			t.Errorf("before its expiry, %s: %s, want %s", outcome, got, want)
 		}
@@ -445,4 +394,10 @@ func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 // inputs are the inputs of a decision about the key "k" at t0.
 func inputs(src *Spec) Inputs {
 	return Inputs{Key: "k", Source: src, Revision: 9, StoreID: "store", Now: t0}
+}
+
+// end ends the delivery of an entry behind which nothing came.
+func end(src *Spec, e *Entry, o Outcome) Step {
+	f := Flight{Entry: e, Own: true}
+	return f.Finish(inputs(src), e, o)
 }

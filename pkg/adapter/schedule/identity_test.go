@@ -55,8 +55,7 @@ func TestEventID_NewAfterAnOutcome(t *testing.T) {
 		for _, ev := range []*Event{nil, newer, ingestedEvent} {
 			e := flyingKey
 			e.Event = ev
-			f := Flight{Entry: &e, Own: true}
-			n := f.Finish(inputs(src), &e, o).Next
+			n := end(src, &e, o).Next
 			if got := n.EventID("store"); got != "store-9" {
 				t.Errorf("%s of %+v: id %q, want a new one", name, ev, got)
 			}
@@ -80,12 +79,11 @@ func TestReply_EventOfTheNewOccurrence(t *testing.T) {
 	t.Parallel()
 	reply := &Event{Type: "reply", Source: "operator", Data: []byte("again")}
 	o := Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: soon, Reply: reply}}
-	f := Flight{Entry: &flyingKey, Own: true}
-	if n := f.Finish(inputs(&Spec{}), &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
+	if n := end(&Spec{}, &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
 		t.Errorf("%+v", n)
 	}
 	// Something newer waits: its event stays.
-	f = Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}
+	f := Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}
 	if n := f.Finish(inputs(&Spec{}), &newerPut, o).Next; n.Event != newer || !n.DueAt.Equal(t0.Add(soon)) {
 		t.Errorf("%+v", n)
 	}
@@ -97,8 +95,7 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	hour := time.Hour
 	e := flyingKey
 	e.MaxInterval, e.UID, e.Reason, e.TraceParent, e.TraceState, e.ExpiresAt = &hour, "u", "because", "p", "s", t0.Add(hour)
-	f := Flight{Entry: &e, Own: true}
-	got := f.Finish(inputs(&Spec{}), &e, Outcome{Kind: Succeeded}).Next
+	got := end(&Spec{}, &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
 		MaxInterval: &hour, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",

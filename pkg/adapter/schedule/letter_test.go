@@ -113,8 +113,7 @@ func TestLastFailure_StaysWithItsOccurrence(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	f = Flight{Entry: e, Own: true}
-	if next := f.Finish(inputs(&Spec{MaxInterval: time.Hour}), e, Outcome{Kind: Succeeded}).Next; next.LastFailure != nil {
+	if next := end(&Spec{MaxInterval: time.Hour}, e, Outcome{Kind: Succeeded}).Next; next.LastFailure != nil {
 		t.Errorf("the next occurrence has %+v", next.LastFailure)
 	}
 }
@@ -136,8 +135,7 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 		"refused, with a dead letter sink": {&Spec{Letters: keeps, Targets: Targets{DeadLetter: sink}}, refused, DeadLettered},
 		"refused, and nothing is kept":     {&Spec{}, refused, Dropped},
 	} {
-		f := Flight{Entry: &flyingKey, Own: true}
-		s := f.Finish(inputs(tc.src), &flyingKey, tc.o)
+		s := end(tc.src, &flyingKey, tc.o)
 		if s.Disposition != tc.what || (s.Dead != nil) != (tc.what != Dropped) {
 			t.Errorf("%s: %s, %+v", name, s.Disposition, s.Dead)
 		}
@@ -158,10 +156,8 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 func TestGiveUp_KeepsARefusedLetter(t *testing.T) {
 	t.Parallel()
 	src := &Spec{Letters: Letters{Keep: 1, MaxAge: time.Hour}, Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}}
-	f := Flight{Entry: &flyingKey, Own: true}
-	letter := f.Finish(inputs(src), &flyingKey, Outcome{Kind: Rejected, Failure: Failure{Code: 400}}).Dead
-	f = Flight{Entry: letter, Own: true}
-	s := f.Finish(inputs(src), letter, Outcome{Kind: Rejected, Failure: Failure{Code: 410}})
+	letter := end(src, &flyingKey, Outcome{Kind: Rejected, Failure: Failure{Code: 400}}).Dead
+	s := end(src, letter, Outcome{Kind: Rejected, Failure: Failure{Code: 410}})
 	if s.Disposition != KeptLetter || s.Next != nil || s.Dead.DeadLetter.Failure.Code != 400 || s.Dead.DeadLetter.Tries != 3 || s.Dead.DueAt.Before(t0.Add(KeptAfter)) {
 		t.Errorf("%s, %+v", s.Disposition, s.Dead)
 	}

@@ -11,8 +11,7 @@ func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
 	retries := 2
 	src := &Spec{Delivery: Delivery{Retry: &retries}}
 	e := flyingKey // has failed twice
-	f := Flight{Entry: &e, Own: true}
-	s := f.Finish(inputs(src), &e, Outcome{Kind: Failed, Unsent: true, Failure: Failure{Data: []byte("no token")}})
+	s := end(src, &e, Outcome{Kind: Failed, Unsent: true, Failure: Failure{Data: []byte("no token")}})
 	n := s.Next
 	if s.Disposition != Retrying || n == nil || s.Dead != nil {
 		t.Fatalf("%+v", s)
@@ -21,7 +20,7 @@ func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	// An event that came meanwhile does not postpone it, and a newer request takes its place.
-	f = Flight{Entry: &e}
+	f := Flight{Entry: &e}
 	if n := f.Finish(inputs(src), &newerEvent, Outcome{Kind: Failed, Unsent: true}).Next; n.At().After(t0.Add(unsentMost)) || n.Attempt != newerEvent.Attempt || n.Tries != newerEvent.Tries {
 		t.Errorf("%+v", n)
 	}
@@ -30,8 +29,7 @@ func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	e.ExpiresAt = t0.Add(-time.Second)
-	f = Flight{Entry: &e, Own: true}
-	if s := f.Finish(inputs(src), &e, Outcome{Kind: Failed, Unsent: true}); s.Next != nil || s.Disposition != Expired {
+	if s := end(src, &e, Outcome{Kind: Failed, Unsent: true}); s.Next != nil || s.Disposition != Expired {
 		t.Errorf("%+v", s)
 	}
 }
