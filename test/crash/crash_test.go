@@ -78,12 +78,12 @@ func TestKill9_LosesNothingAcknowledged(t *testing.T) {
 // live kills an adapter so many times and judges its history.
 func live(t *testing.T, seed uint64, rounds int) *sums {
 	dir := t.TempDir()
-	w := &world{histories: map[string]*history{}, mood: rand.New(rand.NewPCG(seed, 1))}
-	w.sink = harness.NewSink()
-	t.Cleanup(w.sink.Close)
-	w.sink.Answer("crash", "", w.deliver)
+	rec := &recorder{histories: map[string]*history{}, mood: rand.New(rand.NewPCG(seed, 1))}
+	rec.sink = harness.NewSink()
+	t.Cleanup(rec.sink.Close)
+	rec.sink.Answer("crash", "", rec.deliver)
 	file, data := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data")
-	if err := os.WriteFile(file, fmt.Appendf(nil, manifest, w.sink.URL+"/crash"), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, manifest, rec.sink.URL+"/crash"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -91,24 +91,24 @@ func live(t *testing.T, seed uint64, rounds int) *sums {
 	defer stop()
 	var clients sync.WaitGroup
 	for i := range writers {
-		clients.Go(func() { w.write(ctx, i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
+		clients.Go(func() { rec.write(ctx, i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
 	when := rand.New(rand.NewPCG(seed, 2))
 	for round := range rounds {
 		this := life{launched: time.Now().Round(0)}
 		a := harness.Start(t, harness.Flags(file, data)...)
 		this.ready = time.Now().Round(0)
-		w.address(a.URL)
+		rec.address(a.URL)
 		select {
 		case <-a.Exited():
 			t.Fatalf("the adapter ended by itself in round %d:\n%s", round, a.Log())
 		case <-time.After(time.Duration(when.IntN(1000)) * time.Millisecond):
 		}
-		w.address("")
+		rec.address("")
 		this.killing = time.Now().Round(0)
 		a.Kill()
 		this.dead = time.Now().Round(0)
-		w.lived(this)
+		rec.lived(this)
 		if code, out := harness.Run("verify", data); code != 0 {
 			t.Errorf("verify after the kill of round %d: status %d:\n%s", round, code, out)
 		}
@@ -117,11 +117,11 @@ func live(t *testing.T, seed uint64, rounds int) *sums {
 	clients.Wait()
 
 	// Now it lives: all that is due comes, from a sink that accepts all.
-	w.settle()
+	rec.settle()
 	last := life{launched: time.Now().Round(0)}
 	a := harness.Start(t, harness.Flags(file, data)...)
 	last.ready = time.Now().Round(0)
-	w.lived(last)
+	rec.lived(last)
 	base := a.URL + "/tests/crash"
 	deadline := time.Now().Add(3 * harness.Patience)
 	for {
@@ -142,7 +142,7 @@ func live(t *testing.T, seed uint64, rounds int) *sums {
 			t.Fatalf("the adapter ended by itself:\n%s", a.Log())
 		}
 	}
-	sum := w.judge(t)
+	sum := rec.judge(t)
 	if t.Failed() {
 		t.Logf("the adapter's last log:\n%s", a.Log())
 	}

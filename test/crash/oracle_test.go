@@ -13,17 +13,17 @@ import (
 const wire = 3 * time.Second
 
 // judge holds what was acknowledged against what was delivered.
-func (w *world) judge(t *testing.T) *sums {
+func (rec *recorder) judge(t *testing.T) *sums {
 	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := &w.sums
-	for key, h := range w.histories {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	s := &rec.sums
+	for key, h := range rec.histories {
 		slices.SortStableFunc(h.deliveries, func(a, b *visit) int { return a.At.Compare(b.At) })
-		w.answers(t, key, h)
-		w.visits(t, key, h)
-		w.obsolete(t, key, h)
-		if w.lost(t, key, h) {
+		rec.answers(t, key, h)
+		rec.visits(t, key, h)
+		rec.obsolete(t, key, h)
+		if rec.lost(t, key, h) {
 			s.owed++
 		}
 		s.calls, s.deliveries = s.calls+len(h.calls), s.deliveries+len(h.deliveries)
@@ -33,7 +33,7 @@ func (w *world) judge(t *testing.T) *sums {
 			}
 		}
 	}
-	s.kills, s.keys = len(w.lives)-1, len(w.histories)
+	s.kills, s.keys = len(rec.lives)-1, len(rec.histories)
 	t.Logf("%s", s)
 	if s.acknowledged < 20*s.kills || s.deliveries < 10*s.kills {
 		t.Error("too little happened for this to mean anything")
@@ -60,7 +60,7 @@ func (s *sums) String() string {
 }
 
 // answers: revisions of a key only grow, and no time is sooner than asked for.
-func (w *world) answers(t *testing.T, key string, h *history) {
+func (rec *recorder) answers(t *testing.T, key string, h *history) {
 	t.Helper()
 	var last *call
 	for _, c := range h.calls {
@@ -85,13 +85,13 @@ func (w *world) answers(t *testing.T, key string, h *history) {
 
 // visits: nothing is early, one delivery at a time, and revision, id and event
 // belong together.
-func (w *world) visits(t *testing.T, key string, h *history) {
+func (rec *recorder) visits(t *testing.T, key string, h *history) {
 	t.Helper()
 	byRevision, byID := map[uint64]*visit{}, map[string]*visit{}
 	var prev *visit
 	for _, v := range h.deliveries {
 		if v.At.Before(v.DueAt) {
-			w.sums.early++
+			rec.sums.early++
 			t.Errorf("%s: revision %d was delivered %s early", key, v.Revision, v.DueAt.Sub(v.At))
 		}
 		if same := byRevision[v.Revision]; same != nil && (same.Attr("id") != v.Attr("id") || same.Attr("type") != v.Attr("type")) {
@@ -101,7 +101,7 @@ func (w *world) visits(t *testing.T, key string, h *history) {
 			t.Errorf("%s: id %s was of %s, then of %s", key, v.Attr("id"), same.Attr("type"), v.Attr("type"))
 		}
 		byRevision[v.Revision], byID[v.Attr("id")] = v, v
-		if prev != nil && !w.deathBetween(prev.At, v.At) {
+		if prev != nil && !rec.deathBetween(prev.At, v.At) {
 			if prev.left.IsZero() || v.At.Before(prev.left) {
 				t.Errorf("%s: two deliveries at a time: revisions %d and %d", key, prev.Revision, v.Revision)
 			}
@@ -125,8 +125,8 @@ func (w *world) visits(t *testing.T, key string, h *history) {
 	}
 }
 
-func (w *world) deathBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(w.lives, func(l life) bool {
+func (rec *recorder) deathBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(rec.lives, func(l life) bool {
 		return !l.dead.IsZero() && !l.dead.Before(from) && !l.killing.After(to)
 	})
 }
@@ -140,7 +140,7 @@ func (h *history) index(v *visit) int {
 // of is started. The sink sees when a request arrives; that it was started
 // later than some instant follows from its due time, from the end of the
 // delivery before it, and from the birth of the process that sent it.
-func (w *world) obsolete(t *testing.T, key string, h *history) {
+func (rec *recorder) obsolete(t *testing.T, key string, h *history) {
 	t.Helper()
 	var prev *visit
 	for _, v := range h.deliveries {
@@ -151,13 +151,13 @@ func (w *world) obsolete(t *testing.T, key string, h *history) {
 			}
 		}
 		later(v.DueAt)
-		if prev != nil && !w.deathBetween(prev.At, v.At) {
+		if prev != nil && !rec.deathBetween(prev.At, v.At) {
 			later(prev.left)
 			if v.Attempt > 0 && v.Revision == prev.Revision {
 				later(prev.left.Add(20 * time.Millisecond)) // the back-off
 			}
 		}
-		for _, l := range w.lives {
+		for _, l := range rec.lives {
 			if v.At.After(l.ready.Add(200 * time.Millisecond)) {
 				later(l.launched)
 			}
@@ -179,7 +179,7 @@ func (w *world) obsolete(t *testing.T, key string, h *history) {
 
 // lost: what was acknowledged last and not followed by anything has been
 // delivered, until the sink was content. It reports whether the key was owed.
-func (w *world) lost(t *testing.T, key string, h *history) bool {
+func (rec *recorder) lost(t *testing.T, key string, h *history) bool {
 	t.Helper()
 	var last *call
 	for _, c := range h.calls {
@@ -195,20 +195,20 @@ func (w *world) lost(t *testing.T, key string, h *history) bool {
 		return false
 	}
 	if len(h.deliveries) == 0 {
-		w.sums.lost++
+		rec.sums.lost++
 		t.Errorf("%s: %s, acknowledged at %s with revision %d, was never delivered", key, last.mark, last.ack, last.revision)
 		return true
 	}
 	v := h.deliveries[len(h.deliveries)-1]
 	switch {
 	case v.Attr("type") != last.mark:
-		w.sums.lost++
+		rec.sums.lost++
 		t.Errorf("%s: %s, acknowledged at %s, was never delivered; the last that came is %s", key, last.mark, last.ack, v.Attr("type"))
 	case v.status >= 300:
-		w.sums.lost++
+		rec.sums.lost++
 		t.Errorf("%s: %s failed with %d and was not delivered again", key, last.mark, v.status)
 	case v.byAgain:
-		w.sums.lost++
+		rec.sums.lost++
 		t.Errorf("%s: %s was asked for again after %s and did not come", key, last.mark, v.again)
 	}
 	return true

@@ -37,6 +37,24 @@ const (
 	idleEach       = 1000 // connections of a namespace to each port; five take more than there are
 )
 
+// posts makes bulk calls, as each does.
+func posts(attack string, pace time.Duration, first int, call func(n int) (below, body string)) func(context.Context, *attacker) {
+	return func(ctx context.Context, a *attacker) {
+		a.each(ctx, pace, first, func(n int) {
+			below, body := call(n)
+			a.call(ctx, attack, http.MethodPost, below, body)
+		})
+	}
+}
+
+// asks writes a GET.
+func asks(path string) func(net.Conn) error {
+	return func(conn net.Conn) error {
+		_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
+		return err
+	}
+}
+
 // assaults are the attacks, by name. All are bounded in rate and number: it is
 // the attack that has to harm, not the processor that the attackers take.
 var assaults = map[string]assault{
@@ -44,11 +62,9 @@ var assaults = map[string]assault{
 	"replies": {
 		sources: []source{{"replies", "reply", "limits: {maxInFlight: 4096}"}},
 		lands:   []string{delivered},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, time.Second, 10, func(n int) {
-				a.call(ctx, "replies", http.MethodPost, "replies/schedules", items("r", n%10*300, 300, ""))
-			})
-		},
+		run: posts("replies", time.Second, 10, func(n int) (below, body string) {
+			return "replies/schedules", items("r", n%10*300, 300, "")
+		}),
 	},
 	// Events as large as may be, to sinks that hang.
 	"large": {
@@ -66,41 +82,33 @@ var assaults = map[string]assault{
 	"hang": {
 		sources: numbered("hang", hangingSources, "hang", "limits: {maxInFlight: 4096}"),
 		lands:   []string{delivered},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
-				a.call(ctx, "hang", http.MethodPost, fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, ""))
-			})
-		},
+		run: posts("hang", 50*time.Millisecond, 50, func(n int) (below, body string) {
+			return fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, "")
+		}),
 	},
 	// The same with TLS, and as much memory for each connection as may be.
 	"secured": {
 		sources: numbered("secured", hangingSources, secured, "limits: {maxInFlight: 4096}"),
 		lands:   []string{delivered},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
-				a.call(ctx, "secured", http.MethodPost, fmt.Sprintf("secured-%d/schedules", n%hangingSources), items("s", n/hangingSources%2*500, 500, ""))
-			})
-		},
+		run: posts("secured", 50*time.Millisecond, 50, func(n int) (below, body string) {
+			return fmt.Sprintf("secured-%d/schedules", n%hangingSources), items("s", n/hangingSources%2*500, 500, "")
+		}),
 	},
 	// Keys that are due again as soon as they were delivered.
 	"loop": {
 		sources: numbered("loop", loopSources, "loop", ""),
 		lands:   []string{delivered},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, 50*time.Millisecond, loopSources, func(n int) {
-				a.call(ctx, "loop", http.MethodPost, fmt.Sprintf("loop-%d/schedules", n%loopSources), items("l", 0, 20, ""))
-			})
-		},
+		run: posts("loop", 50*time.Millisecond, loopSources, func(n int) (below, body string) {
+			return fmt.Sprintf("loop-%d/schedules", n%loopSources), items("l", 0, 20, "")
+		}),
 	},
 	// Refusals whose body never ends.
 	"trickle": {
 		sources: []source{{"trickle", "trickle", "limits: {maxInFlight: 4096}"}},
 		lands:   []string{delivered},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, 5*time.Second, 10, func(int) {
-				a.call(ctx, "trickle", http.MethodPost, "trickle/schedules", items("t", 0, 200, ""))
-			})
-		},
+		run: posts("trickle", 5*time.Second, 10, func(_ int) (below, body string) {
+			return "trickle/schedules", items("t", 0, 200, "")
+		}),
 	},
 	// Expressions that cost as much as they may, for a thousand events at once.
 	"expression": {
@@ -126,10 +134,7 @@ var assaults = map[string]assault{
 		lands:   []string{answered},
 		run: func(ctx context.Context, a *attacker) {
 			a.call(ctx, "lists", http.MethodPost, "lists/schedules", items("k", 0, 32, `,"delay":"24h"`+large))
-			a.hold(ctx, "lists", a.URL, connections{n: 40, read: slowly, begin: func(conn net.Conn) error {
-				_, err := fmt.Fprintf(conn, "GET /%s/lists/schedules?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace)
-				return err
-			}})
+			a.hold(ctx, "lists", a.URL, connections{n: 40, read: slowly, begin: asks("/" + a.namespace + "/lists/schedules?limit=1000")})
 		},
 	},
 	// Connections on which one request was made, and that stay.
@@ -137,10 +142,7 @@ var assaults = map[string]assault{
 		var both sync.WaitGroup
 		for url, path := range map[string]string{a.URL: "/openapi.json", a.Admin: "/healthz"} {
 			both.Go(func() {
-				ask := func(conn net.Conn) error {
-					_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
-					return err
-				}
+				ask := asks(path)
 				a.hold(ctx, "idle", url, connections{n: idleEach, read: toItsEnd, begin: ask, more: func(conn net.Conn) error {
 					if rand.IntN(60) > 0 { // a request a minute keeps it
 						return nil
@@ -168,10 +170,7 @@ var assaults = map[string]assault{
 			var all sync.WaitGroup
 			for _, path := range []string{"events", "schedules/f1/history"} {
 				all.Go(func() {
-					ask := func(conn net.Conn) error {
-						_, err := fmt.Fprintf(conn, "GET /%s/followers/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace, path)
-						return err
-					}
+					ask := asks("/" + a.namespace + "/followers/" + path)
 					more, read := ask, toItsEnd
 					if path == "events" {
 						more, read = nil, slowly // the answer does not end
@@ -246,11 +245,9 @@ var assaults = map[string]assault{
 	"fill": {
 		sources: []source{{"fill", "ok", ""}},
 		lands:   []string{"200", "429", "507"},
-		run: func(ctx context.Context, a *attacker) {
-			a.each(ctx, 50*time.Millisecond, 200, func(n int) {
-				a.call(ctx, "fill", http.MethodPost, "fill/schedules", items("f", n%500*8, 8, `,"delay":"24h"`+large))
-			})
-		},
+		run: posts("fill", 50*time.Millisecond, 200, func(n int) (below, body string) {
+			return "fill/schedules", items("f", n%500*8, 8, `,"delay":"24h"`+large)
+		}),
 	},
 }
 

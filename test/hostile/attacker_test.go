@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// attacker is one namespace's part in a wave: it calls from an address of its
+// attacker is one namespace's part in an order: it calls from an address of its
 // own, as a pod does.
 type attacker struct {
 	order
 	namespace string
 	client    *http.Client
 	dialer    *net.Dialer
-	w         *wave
+	w         *runningOrder
 }
 
 // assault is one way to harm the others: the sources that it takes, and what
@@ -46,7 +46,7 @@ func (s source) manifest(namespace, attack string, at addresses) string {
 }
 
 // begin starts all attacks of the order, one goroutine for each and namespace.
-func (w *wave) begin(o order) {
+func (w *runningOrder) begin(o order) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.sinks.rage()
 	w.stop = func() {
@@ -66,7 +66,7 @@ func (w *wave) begin(o order) {
 }
 
 // end ends what was begun.
-func (w *wave) end() {
+func (w *runningOrder) end() {
 	if w.stop != nil {
 		w.stop()
 		w.all.Wait()

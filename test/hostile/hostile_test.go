@@ -15,12 +15,12 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// street is an adapter in the memory of its pod, a neighbour and attackers.
-type street struct {
+// attacked is an adapter in the memory of its pod, a neighbour and attackers.
+type attacked struct {
 	*harness.Adapter
 	*neighbour
-	gang  *gang
-	order order
+	attackers *attackers
+	order     order
 }
 
 // onlyTheRate leaves of the shipped ceilings the deliveries a second: the attacks must be
@@ -30,17 +30,17 @@ const onlyTheRate = "{max-pending: 0, max-bytes: 0, max-in-flight: 0, max-timeou
 // evil are the namespaces of the attackers.
 var evil = []string{"evil-1", "evil-2", "evil-3", "evil-4", "evil-5"}
 
-// newStreet starts an adapter as process says, with its data in the directory,
+// newAttacked starts an adapter as process says, with its data in the directory,
 // with the sources of the attacks in the first n namespaces of evil, and the
 // neighbour's.
-func newStreet(t *testing.T, process harness.Process, data string, n int, attacks ...string) *street {
+func newAttacked(t *testing.T, process harness.Process, data string, n int, attacks ...string) *attacked {
 	t.Helper()
-	s := &street{neighbour: newNeighbour(t), gang: newGang(t)}
+	s := &attacked{neighbour: newNeighbour(t), attackers: newAttackers(t)}
 	manifests := []string{s.neighbour.manifest()}
 	for _, namespace := range evil[:n] {
 		for _, attack := range attacks {
 			for _, source := range assaults[attack].sources {
-				manifests = append(manifests, source.manifest(namespace, attack, s.gang.sinks))
+				manifests = append(manifests, source.manifest(namespace, attack, s.attackers.sinks))
 			}
 		}
 	}
@@ -58,18 +58,18 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 
 // live is the neighbour's life before, during and after the attack. It returns
 // what the attackers were answered, and the most memory that the adapter took.
-func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers tally, peak int64) {
+func (s *attacked) live(t *testing.T, quiet, attack, after time.Duration) (answers tally, peak int64) {
 	t.Helper()
 	s.phase(t, "quiet", quiet)
-	s.gang.attack(t, s.order)
+	s.attackers.attack(t, s.order)
 	s.phase(t, "attack", attack)
 	// Attackers that get no processor on a busy machine have more time, until all attacks have landed.
-	for enough := time.Now().Add(4 * deadline); time.Now().Before(enough) && len(s.gang.soFar(t).missed(s.order.Attacks)) > 0; {
+	for enough := time.Now().Add(4 * deadline); time.Now().Before(enough) && len(s.attackers.soFar(t).missed(s.order.Attacks)) > 0; {
 		s.neighbour.live(t.Context(), "attack", time.Second)
 	}
 	s.alive(t)
 	s.neighbour.abreast(t)
-	answers = s.gang.cease(t)
+	answers = s.attackers.cease(t)
 	for _, attack := range answers.missed(s.order.Attacks) {
 		t.Errorf("the attack %q did not reach the adapter, so that it proves nothing: none of %q in %v", attack, assaults[attack].lands, answers[attack])
 	}
@@ -83,7 +83,7 @@ func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers
 }
 
 // phase is one of the neighbour's, and what the adapter computed in it.
-func (s *street) phase(t *testing.T, name string, lasts time.Duration) {
+func (s *attacked) phase(t *testing.T, name string, lasts time.Duration) {
 	t.Helper()
 	start, before := time.Now(), s.ProcessorTime(t)
 	s.neighbour.live(t.Context(), name, lasts)
@@ -93,7 +93,7 @@ func (s *street) phase(t *testing.T, name string, lasts time.Duration) {
 }
 
 // alive ends the test when the adapter ended by itself.
-func (s *street) alive(t *testing.T) {
+func (s *attacked) alive(t *testing.T) {
 	t.Helper()
 	how := s.Verdict()
 	if how == "" {
@@ -145,7 +145,7 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 		"rows":    {1, shortly},
 	} {
 		t.Run(attack, func(t *testing.T) {
-			newStreet(t, harness.Pod(), t.TempDir(), by.namespaces, attack).live(t, quietFor, by.lasts, afterFor)
+			newAttacked(t, harness.Pod(), t.TempDir(), by.namespaces, attack).live(t, quietFor, by.lasts, afterFor)
 		})
 	}
 }
@@ -153,7 +153,7 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 // A sink that asks for its keys again at once gets the deliveries a second of its namespace, and
 // no more. Without the ceiling it took both processors.
 func TestLoop_IsBoundedByTheCeiling(t *testing.T) {
-	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "loop")
+	s := newAttacked(t, harness.Pod(), t.TempDir(), 1, "loop")
 	start := time.Now()
 	answers, _ := s.live(t, quietFor, shortly, afterFor)
 	n, most := answers["loop"][delivered], int((time.Since(start).Seconds()+1)*float64(ceilings.Shipped.MaxPerSecond))
@@ -174,7 +174,7 @@ func TestNeighbour_HasSpaceOnTheDisk(t *testing.T) {
 	// The disk is memory: it must not count.
 	process := harness.Pod()
 	process.Memory = 0
-	s := newStreet(t, process, filepath.Join(disk, "data"), 2, "fill")
+	s := newAttacked(t, process, filepath.Join(disk, "data"), 2, "fill")
 	for n := 0; ; n++ {
 		r, err := harness.Do(t.Context(), http.MethodPost, s.URL+"/"+evil[0]+"/fill/schedules", items("before", 8*n, 8, `,"delay":"24h"`+large))
 		if err != nil || n > 1000 {
@@ -189,7 +189,7 @@ func TestNeighbour_HasSpaceOnTheDisk(t *testing.T) {
 
 // The work for an event ends when its sender has hung up.
 func TestExpression_EndsWithItsRequest(t *testing.T) {
-	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "expression")
+	s := newAttacked(t, harness.Pod(), t.TempDir(), 1, "expression")
 	s.live(t, quietFor, attackFor, afterFor)
 	before := s.ProcessorTime(t)
 	select {

@@ -34,7 +34,7 @@ const (
 func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	budget := memoryBudget(t)
 	attacks := slices.Sorted(maps.Keys(assaults))
-	s := newStreet(t, harness.Pod(), t.TempDir(), len(evil), attacks...)
+	s := newAttacked(t, harness.Pod(), t.TempDir(), len(evil), attacks...)
 	if *lasts >= soak {
 		goFirst(t)
 	}
@@ -69,7 +69,7 @@ func goFirst(t *testing.T) {
 }
 
 // table is what bench/RESULTS.md shows.
-func (s *street) table(peak int64) string {
+func (s *attacked) table(peak int64) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s of all attacks from %d namespaces; the adapter took at most %d MiB\n\n", *lasts, len(evil), peak>>20)
 	text.WriteString("| the neighbour | calls | errors | answered p50 | p99 | deliveries | early | late p50 | p99 | processors |\n|---|---|---|---|---|---|---|---|---|---|\n")

@@ -13,8 +13,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// world is what the clients and the sink share.
-type world struct {
+// recorder records what the clients called and the sink got: both share it.
+type recorder struct {
 	sink *harness.Sink
 
 	mu        sync.Mutex
@@ -58,63 +58,63 @@ type visit struct {
 	byAgain bool
 }
 
-func (w *world) address(url string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.url = url
+func (rec *recorder) address(url string) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.url = url
 }
 
-func (w *world) lived(l life) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lives = append(w.lives, l)
+func (rec *recorder) lived(l life) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.lives = append(rec.lives, l)
 }
 
-func (w *world) settle() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.settled = true
+func (rec *recorder) settle() {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.settled = true
 }
 
-func (w *world) history(key string) *history {
-	h := w.histories[key]
+func (rec *recorder) history(key string) *history {
+	h := rec.histories[key]
 	if h == nil {
 		h = &history{}
-		w.histories[key] = h
+		rec.histories[key] = h
 	}
 	return h
 }
 
 // deliver answers a delivery: mostly at once with a success.
-func (w *world) deliver(rw http.ResponseWriter, r *http.Request, d *harness.Delivery) {
+func (rec *recorder) deliver(rw http.ResponseWriter, r *http.Request, d *harness.Delivery) {
 	v := &visit{Delivery: d, status: http.StatusNoContent}
 	var takes time.Duration
-	w.mu.Lock()
-	w.history(d.Key).deliveries = append(w.history(d.Key).deliveries, v)
-	if !w.settled {
-		switch n := w.mood.IntN(100); {
+	rec.mu.Lock()
+	rec.history(d.Key).deliveries = append(rec.history(d.Key).deliveries, v)
+	if !rec.settled {
+		switch n := rec.mood.IntN(100); {
 		case n < 20:
 			v.status = http.StatusInternalServerError
 		case n < 24:
 			v.status = http.StatusServiceUnavailable
 		case n < 36:
-			v.byAgain, v.again = true, time.Duration(w.mood.IntN(200))*time.Millisecond
+			v.byAgain, v.again = true, time.Duration(rec.mood.IntN(200))*time.Millisecond
 		}
 		switch {
 		case !strings.Contains(d.Key, "fresh"):
-			takes = time.Duration(w.mood.IntN(300)) * time.Millisecond
-		case w.mood.IntN(10) == 0:
-			takes = time.Duration(w.mood.IntN(100)) * time.Millisecond
+			takes = time.Duration(rec.mood.IntN(300)) * time.Millisecond
+		case rec.mood.IntN(10) == 0:
+			takes = time.Duration(rec.mood.IntN(100)) * time.Millisecond
 		}
 	}
-	w.mu.Unlock()
+	rec.mu.Unlock()
 	select {
 	case <-time.After(takes):
 	case <-r.Context().Done():
 	}
-	w.mu.Lock()
+	rec.mu.Lock()
 	v.left, v.cut = time.Now().Round(0), r.Context().Err() != nil
-	w.mu.Unlock()
+	rec.mu.Unlock()
 	if v.byAgain {
 		rw.Header().Set("Reschedule-After", fmt.Sprintf("%dms", v.again.Milliseconds()))
 	}
@@ -122,11 +122,11 @@ func (w *world) deliver(rw http.ResponseWriter, r *http.Request, d *harness.Deli
 }
 
 // write is a client with keys of its own, until ctx ends.
-func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
+func (rec *recorder) write(ctx context.Context, writer int, random *rand.Rand) {
 	for n := 0; ctx.Err() == nil; n++ {
-		w.mu.Lock()
-		url := w.url
-		w.mu.Unlock()
+		rec.mu.Lock()
+		url := rec.url
+		rec.mu.Unlock()
 		if url == "" {
 			select {
 			case <-time.After(2 * time.Millisecond):
@@ -154,13 +154,13 @@ func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
 		base := url + "/tests/crash"
 		switch what := random.IntN(10); {
 		case what < 2 && !fresh:
-			w.do("delete", key, "", 0, func() (*harness.Reply, error) {
+			rec.do("delete", key, "", 0, func() (*harness.Reply, error) {
 				return harness.Do(ctx, http.MethodDelete, base+harness.KeyPath(key), "")
 			})
 		case what == 2:
-			w.bulk(ctx, base, writer, mark, fresh, random)
+			rec.bulk(ctx, base, writer, mark, fresh, random)
 		case what < 5:
-			w.do("event", key, mark, 0, func() (*harness.Reply, error) {
+			rec.do("event", key, mark, 0, func() (*harness.Reply, error) {
 				return harness.Do(ctx, http.MethodPost, base, `{}`, "Ce-Specversion", "1.0", "Ce-Id", mark, "Ce-Source", "/crash", "Ce-Type", mark,
 					"Ce-Reschedulekey", key, "Ce-Rescheduleafter", fmt.Sprintf("%dms", delay.Milliseconds()))
 			})
@@ -170,7 +170,7 @@ func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
 			if policy != "replace" {
 				least = 0
 			}
-			w.do("put", key, mark, least, func() (*harness.Reply, error) {
+			rec.do("put", key, mark, least, func() (*harness.Reply, error) {
 				return harness.Do(ctx, http.MethodPut, base+harness.KeyPath(key),
 					fmt.Sprintf(`{"delay":"%dms","policy":%q,"event":{"type":%q}}`, delay.Milliseconds(), policy, mark))
 			})
@@ -179,8 +179,8 @@ func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
 }
 
 // do makes one call and notes what became of it.
-func (w *world) do(what, key, mark string, delay time.Duration, send func() (*harness.Reply, error)) {
-	c := w.begin(what, key, mark, delay)
+func (rec *recorder) do(what, key, mark string, delay time.Duration, send func() (*harness.Reply, error)) {
+	c := rec.begin(what, key, mark, delay)
 	r, err := send()
 	if err != nil {
 		return
@@ -189,27 +189,27 @@ func (w *world) do(what, key, mark string, delay time.Duration, send func() (*ha
 	if err := json.Unmarshal(r.Body, &v); err != nil && what == "put" {
 		return
 	}
-	w.end(c, r.Status, v)
+	rec.end(c, r.Status, v)
 }
 
-func (w *world) begin(what, key, mark string, delay time.Duration) *call {
+func (rec *recorder) begin(what, key, mark string, delay time.Duration) *call {
 	c := &call{what: what, mark: mark, delay: delay, sent: time.Now().Round(0)}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.history(key).calls = append(w.history(key).calls, c)
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.history(key).calls = append(rec.history(key).calls, c)
 	return c
 }
 
-func (w *world) end(c *call, status int, v harness.Schedule) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (rec *recorder) end(c *call, status int, v harness.Schedule) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
 	c.ack, c.known, c.status, c.revision, c.dueAt = time.Now().Round(0), true, status, v.Revision, v.DueAt
 	c.refused = status >= 400 || v.Result == "kept"
 }
 
 // bulk schedules some keys in one call: of the writer's, or such that are never
 // touched again.
-func (w *world) bulk(ctx context.Context, base string, writer int, mark string, fresh bool, random *rand.Rand) {
+func (rec *recorder) bulk(ctx context.Context, base string, writer int, mark string, fresh bool, random *rand.Rand) {
 	var items []string
 	var calls []*call
 	for i := range fewKeys {
@@ -218,7 +218,7 @@ func (w *world) bulk(ctx context.Context, base string, writer int, mark string, 
 			key = fmt.Sprintf("w%d/fresh.%s.%d", writer, mark, i)
 		}
 		delay := time.Duration(random.IntN(250)) * time.Millisecond
-		c := w.begin("put", key, fmt.Sprintf("%s.%d", mark, i), delay)
+		c := rec.begin("put", key, fmt.Sprintf("%s.%d", mark, i), delay)
 		calls = append(calls, c)
 		items = append(items, fmt.Sprintf(`{"key":%q,"delay":"%dms","event":{"type":%q}}`, key, delay.Milliseconds(), c.mark))
 	}
@@ -231,6 +231,6 @@ func (w *world) bulk(ctx context.Context, base string, writer int, mark string, 
 		return
 	}
 	for i, c := range calls {
-		w.end(c, v.Items[i].Status, v.Items[i])
+		rec.end(c, v.Items[i].Status, v.Items[i])
 	}
 }

@@ -45,15 +45,15 @@ func (t tally) String() string {
 	return string(out)
 }
 
-// gang are the attackers: a process of its own, of low priority, with sinks
+// attackers are a process of its own, of low priority, with sinks
 // that misbehave as long as the attack lasts and are content afterwards.
-type gang struct {
+type attackers struct {
 	sinks addresses
 	in    io.WriteCloser
 	lines chan string
 }
 
-func newGang(t *testing.T) *gang {
+func newAttackers(t *testing.T) *attackers {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
@@ -68,7 +68,7 @@ func newGang(t *testing.T) *gang {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	g := &gang{in: in, lines: make(chan string)}
+	g := &attackers{in: in, lines: make(chan string)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -90,7 +90,7 @@ func newGang(t *testing.T) *gang {
 }
 
 // says is the next line that the attackers print.
-func (g *gang) says(t *testing.T) string {
+func (g *attackers) says(t *testing.T) string {
 	t.Helper()
 	select {
 	case line, ok := <-g.lines:
@@ -105,7 +105,7 @@ func (g *gang) says(t *testing.T) string {
 }
 
 // attack starts the attacks. It returns once they are under way.
-func (g *gang) attack(t *testing.T, o order) {
+func (g *attackers) attack(t *testing.T, o order) {
 	t.Helper()
 	line, err := json.Marshal(o)
 	if err == nil {
@@ -118,10 +118,10 @@ func (g *gang) attack(t *testing.T, o order) {
 }
 
 // soFar returns what the attacks were answered, and cease ends them first.
-func (g *gang) soFar(t *testing.T) tally { return g.ask(t, "answers") }
-func (g *gang) cease(t *testing.T) tally { return g.ask(t, "stop") }
+func (g *attackers) soFar(t *testing.T) tally { return g.ask(t, "answers") }
+func (g *attackers) cease(t *testing.T) tally { return g.ask(t, "stop") }
 
-func (g *gang) ask(t *testing.T, what string) (answers tally) {
+func (g *attackers) ask(t *testing.T, what string) (answers tally) {
 	t.Helper()
 	_, err := fmt.Fprintln(g.in, what)
 	must(t, err)
@@ -136,7 +136,7 @@ func attack(in io.Reader, out io.Writer) int {
 	defer sinks.close()
 	line, _ := json.Marshal(sinks.addresses) // strings
 	fmt.Fprintln(out, string(line))
-	w := &wave{sinks: sinks, answers: tally{}}
+	w := &runningOrder{sinks: sinks, answers: tally{}}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		line := strings.TrimSpace(lines.Text())
 		if line != "answers" {
@@ -163,8 +163,8 @@ func attack(in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// wave is one order being carried out.
-type wave struct {
+// runningOrder is one order that is carried out.
+type runningOrder struct {
 	sinks *sinks
 	stop  func()
 	all   sync.WaitGroup
