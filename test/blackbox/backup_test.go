@@ -48,8 +48,8 @@ func backupCommand(t *testing.T, command string, paths ...string) {
 	}
 }
 
-// A back-up of a running adapter holds every change that was acknowledged before it
-// began, whatever is written meanwhile. It is restored into an adapter that delivers.
+// A back-up of a running adapter holds every change that was acknowledged before it began, whatever is written
+// meanwhile. It is restored into an adapter that delivers.
 func TestBackup_OfARunningAdapter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

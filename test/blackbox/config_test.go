@@ -10,8 +10,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// A bad --config refuses the start and names the key; on SIGHUP it keeps what
-// was, and a good one is in force for the next request. What it cuts is in the log.
+// A bad --config refuses the start and names the key; on SIGHUP it keeps what was, and a good one is in force for the
+// next request. What it cuts is in the log.
 func TestConfig_IsValidatedAndReloaded(t *testing.T) {
 	t.Parallel()
 	config := write(t, filepath.Join(t.TempDir(), "config.yaml"), "max-pending: 1\n")

@@ -37,8 +37,7 @@ func TestSIGTERM_OnAFullDiskLosesNothing(t *testing.T) {
 	s := &source{name: "full-term", spec: "limits: {maxInFlight: 1000}"}
 	o, filler := onSmallDisk(t, s)
 	s.put(t, "kept", `{"delay":"1h"}`)
-	// Outcomes, and changes that were let in before the disk was full, wait for
-	// space.
+	// Outcomes, and changes that were let in before the disk was full, wait for space.
 	const flying = 60
 	before := len(sink.Of("full-term", ""))
 	release := make(chan bool)
@@ -144,9 +143,8 @@ func TestFullDisk_RefusesAndRecovers(t *testing.T) {
 	s.get(t, "after")
 }
 
-// refused fills the disk until a change is refused: the store's own cleaning
-// may free bytes at any time. A change that the adapter let in just before the disk
-// was full waits for space, so each call has a bound; the next one is refused.
+// refused fills the disk until a change is refused: the store's own cleaning may free bytes at any time. A change that
+// the adapter let in just before the disk was full waits for space, so each call has a bound; the next one is refused.
 func (s *source) refused(t *testing.T, filler string) {
 	t.Helper()
 	eventually(t, "507", func() bool {
@@ -179,8 +177,8 @@ func fill(t *testing.T, file string, but int64) {
 	}
 }
 
-// While the disk is full to the last byte, what waits for space holds up
-// neither the reads of other sources nor, beside a reload, the end.
+// While the disk is full to the last byte, what waits for space holds up neither the reads of other sources nor, beside
+// a reload, the end.
 func TestFullDisk_ReadsAndTheEndGoOn(t *testing.T) {
 	t.Parallel()
 	waits, reads := &source{name: "full-waits"}, &source{name: "full-reads"}

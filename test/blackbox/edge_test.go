@@ -163,8 +163,7 @@ func TestMetrics_SlowReaderIsCutOff(t *testing.T) {
 	probed(t, o.Admin, "/metrics")
 }
 
-// certify writes a certificate for the loopback address, and returns the pool
-// that trusts it.
+// certify writes a certificate for the loopback address, and returns the pool that trusts it.
 func certify(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	own := certs.Own()

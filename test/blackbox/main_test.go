@@ -56,16 +56,14 @@ type source struct {
 // declared are the sources of the shared adapter.
 var declared []*source
 
-// declare adds a source to the shared adapter. The spec is YAML without the
-// sink, SINK in it stands for the sink's URL.
+// declare adds a source to the shared adapter. The spec is YAML without the sink, SINK in it stands for the sink's URL.
 func declare(name, spec string) *source {
 	s := &source{name: name, spec: spec, at: func() string { return shared.URL }}
 	declared = append(declared, s)
 	return s
 }
 
-// plain is a source without settings: tests that need none share it, under keys
-// of their own.
+// plain is a source without settings: tests that need none share it, under keys of their own.
 var plain = declare("plain", "")
 
 func (s *source) manifest() string {

@@ -206,8 +206,8 @@ func TestListen_BeyondLoopbackNeedsTokens(t *testing.T) {
 	}
 }
 
-// Tokens guard the schedule API and ingress also on loopback, and not the probes. SIGHUP reads them also when the file of
-// sources is bad, so that a revoked token ends at once. The log names each file that failed.
+// Tokens guard the schedule API and ingress also on loopback, and not the probes. SIGHUP reads them also when the file
+// of sources is bad, so that a revoked token ends at once. The log names each file that failed.
 func TestToken_GuardsAndIsRevoked(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "guarded"}

@@ -40,8 +40,7 @@ spec:
   limits: {maxInFlight: 500}
 `
 
-// historyRounds are the kills of one history: what is remembered of it, to be
-// judged at its end, fits into memory.
+// historyRounds are the kills of one history: what is remembered of it, to be judged at its end, fits into memory.
 const historyRounds = 200
 
 // Nothing acknowledged is lost by kill -9.

@@ -83,8 +83,7 @@ func (rec *recorder) answers(t *testing.T, key string, h *history) {
 	}
 }
 
-// visits: nothing is early, one delivery at a time, and revision, id and event
-// belong together.
+// visits: nothing is early, one delivery at a time, and revision, id and event belong together.
 func (rec *recorder) visits(t *testing.T, key string, h *history) {
 	t.Helper()
 	byRevision, byID := map[uint64]*visit{}, map[string]*visit{}
@@ -136,10 +135,9 @@ func (h *history) index(v *visit) int {
 	return slices.IndexFunc(h.calls, func(c *call) bool { return c.mark != "" && c.mark == v.Attr("type") })
 }
 
-// obsolete: after an acknowledged change no delivery of what it took the place
-// of is started. The sink sees when a request arrives; that it was started
-// later than some instant follows from its due time, from the end of the
-// delivery before it, and from the birth of the process that sent it.
+// obsolete: after an acknowledged change no delivery of what it took the place of is started. The sink sees when a
+// request arrives; that it was started later than some instant follows from its due time, from the end of the delivery
+// before it, and from the birth of the process that sent it.
 func (rec *recorder) obsolete(t *testing.T, key string, h *history) {
 	t.Helper()
 	var prev *visit

@@ -134,9 +134,8 @@ func (rec *recorder) write(ctx context.Context, writer int, random *rand.Rand) {
 			}
 			continue
 		}
-		// Half of the writers are as fast as they can, so that a kill always finds
-		// calls half done; the others leave their keys the time to be delivered,
-		// and to be changed during that.
+		// Half of the writers are as fast as they can, so that a kill always finds calls half done; the others leave
+		// their keys the time to be delivered, and to be changed during that.
 		keys := fewKeys
 		if writer%2 == 0 {
 			keys = manyKeys
@@ -207,8 +206,7 @@ func (rec *recorder) end(c *call, status int, v harness.Schedule) {
 	c.refused = status >= 400 || v.Result == "kept"
 }
 
-// bulk schedules some keys in one call: of the writer's, or such that are never
-// touched again.
+// bulk schedules some keys in one call: of the writer's, or such that are never touched again.
 func (rec *recorder) bulk(ctx context.Context, base string, writer int, mark string, fresh bool, random *rand.Rand) {
 	var items []string
 	var calls []*call

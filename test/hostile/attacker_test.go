@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// attacker is one namespace's part in an order: it calls from an address of its
-// own, as a pod does.
+// attacker is one namespace's part in an order: it calls from an address of its own, as a pod does.
 type attacker struct {
 	order
 	namespace string
@@ -20,8 +19,7 @@ type attacker struct {
 	w         *runningOrder
 }
 
-// assault is one way to harm the others: the sources that it takes, and what
-// is done with them until the context ends.
+// assault is one way to harm the others: the sources that it takes, and what is done with them until the context ends.
 type assault struct {
 	sources []source
 	run     func(ctx context.Context, a *attacker)
@@ -101,9 +99,8 @@ func (a *attacker) call(ctx context.Context, attack, method, below, body string,
 	return resp.StatusCode < 300
 }
 
-// each calls do at a steady pace for all namespaces together, one call at a
-// time: the first calls build the attack up, at a tenth of the pace the others
-// keep it.
+// each calls do at a steady pace for all namespaces together, one call at a time: the first calls build the attack up,
+// at a tenth of the pace the others keep it.
 func (a *attacker) each(ctx context.Context, pace time.Duration, first int, do func(n int)) {
 	pace *= time.Duration(len(a.Namespaces))
 	tick := time.NewTicker(pace)
@@ -129,8 +126,7 @@ func items(prefix string, from, n int, rest string) string {
 	return `{"items":[` + strings.Join(all, ",") + `]}`
 }
 
-// noise is text that does not compress well, and as long as an event's data may
-// be nearly.
+// noise is text that does not compress well, and as long as an event's data may be nearly.
 var noise = func() string {
 	text, x := make([]byte, 255<<10), uint64(88172645463325252)
 	for i := range text {

@@ -30,9 +30,8 @@ const onlyTheRate = "{max-pending: 0, max-bytes: 0, max-in-flight: 0, max-timeou
 // evil are the namespaces of the attackers.
 var evil = []string{"evil-1", "evil-2", "evil-3", "evil-4", "evil-5"}
 
-// newAttacked starts an adapter as process says, with its data in the directory,
-// with the sources of the attacks in the first n namespaces of evil, and the
-// neighbour's.
+// newAttacked starts an adapter as process says, with its data in the directory, with the sources of the attacks in the
+// first n namespaces of evil, and the neighbour's.
 func newAttacked(t *testing.T, process harness.Process, data string, n int, attacks ...string) *attacked {
 	t.Helper()
 	s := &attacked{neighbour: newNeighbour(t), attackers: newAttackers(t)}
@@ -126,8 +125,7 @@ const (
 	afterFor  = time.Second
 )
 
-// One way to harm by itself, from as many namespaces as it takes to end an
-// adapter that does not bound it.
+// One way to harm by itself, from as many namespaces as it takes to end an adapter that does not bound it.
 func TestNeighbour_IsNotHarmed(t *testing.T) {
 	for attack, by := range map[string]struct {
 		namespaces int
@@ -150,8 +148,7 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 	}
 }
 
-// A sink that asks for its keys again at once gets the deliveries a second of its namespace, and
-// no more. Without the ceiling it took both processors.
+// A sink that asks for its keys again at once gets the deliveries a second of its namespace, and no more.
 func TestLoop_IsBoundedByTheCeiling(t *testing.T) {
 	s := newAttacked(t, harness.Pod(), t.TempDir(), 1, "loop")
 	start := time.Now()

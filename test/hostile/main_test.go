@@ -7,9 +7,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// TestMain is two programs: the tests, and with an environment variable that
-// only they set the attackers, so that what the attackers take of the
-// processor can be held down.
+// TestMain is two programs: the tests, and with an environment variable that only they set the attackers, so that what
+// the attackers take of the processor can be held down.
 func TestMain(m *testing.M) {
 	if os.Getenv(asAttackers) != "" {
 		os.Exit(attack(os.Stdin, os.Stdout))

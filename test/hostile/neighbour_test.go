@@ -15,9 +15,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// neighbour behaves: it schedules keys at a steady pace and answers their
-// deliveries at once, in a namespace of its own, and keeps account of what it
-// was told and what came.
+// neighbour behaves: it schedules keys at a steady pace and answers their deliveries at once, in a namespace of its
+// own, and keeps account of what it was told and what came.
 type neighbour struct {
 	url, admin string // the source's address, and the adapter's probes
 	sink       *harness.Sink
@@ -57,9 +56,8 @@ const (
 	pace     = 25 * time.Millisecond // 40 calls a second
 	ahead    = 300 * time.Millisecond
 	deadline = 30 * time.Second // by which all must have come, whatever goes on
-	// inTime is the most that a delivery may be late, on two processors that others use too. It
-	// was at most 0.1 s in ten minutes of all attacks, and 5.6 s where the adapter got an eighth of a
-	// processor.
+	// inTime is the most that a delivery may be late, on two processors that others use too. It was at most 0.1 s in
+	// ten minutes of all attacks, and 5.6 s where the adapter got an eighth of a processor.
 	inTime = 10 * time.Second
 	// unready is how many probes fail in a row before the kubelet takes the pod out of its Service. config/500-adapter.yaml
 	// has the default.
@@ -234,8 +232,7 @@ func (n *neighbour) probe(f *figures, number int) {
 	}
 }
 
-// settle waits until all calls were answered and all that was promised came,
-// and returns what did not.
+// settle waits until all calls were answered and all that was promised came, and returns what did not.
 func (n *neighbour) settle() (lost []string) {
 	n.calls.Wait()
 	patience := time.After(deadline)
@@ -257,8 +254,7 @@ func (n *neighbour) settle() (lost []string) {
 	}
 }
 
-// judge is what holds in every phase: nothing lost, none early, no errors, and the kubelet
-// finds the pod ready.
+// judge is what holds in every phase: nothing lost, none early, no errors, and the kubelet finds the pod ready.
 func (n *neighbour) judge(t *testing.T) {
 	t.Helper()
 	lost := n.settle()

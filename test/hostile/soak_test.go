@@ -28,9 +28,8 @@ const (
 	mostLater = 3
 )
 
-// All attacks at once, from five namespaces: the sixth loses nothing, gets
-// nothing early, and is always answered; and the adapter keeps within the
-// memory that the page about capacity promises.
+// All attacks at once, from five namespaces: the sixth loses nothing, gets nothing early, and is always answered; and
+// the adapter keeps within the memory that the page about capacity promises.
 func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	budget := memoryBudget(t)
 	attacks := slices.Sorted(maps.Keys(assaults))

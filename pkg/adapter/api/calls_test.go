@@ -377,8 +377,8 @@ func TestHead_AnswersAsGet(t *testing.T) {
 	}
 }
 
-// The caller does not see a fault of the queue; the log has it. A call that meets the store of an owner which has lost its
-// lease is answered as during a failover, and is no fault to log.
+// The caller does not see a fault of the queue; the log has it. A call that meets the store of an owner which has lost
+// its lease is answered as during a failover, and is no fault to log.
 func TestQueueFault_StaysPrivate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -24,8 +24,7 @@ import (
 // now is the time of every test.
 var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-// fake is a source that keeps its keys in a map and applies requests as the
-// queue does.
+// fake is a source that keeps its keys in a map and applies requests as the queue does.
 type fake struct {
 	sync.Mutex
 	entries  map[string]*schedule.Entry

@@ -32,8 +32,8 @@ func bounded(t *testing.T, body []byte, call func() *httptest.ResponseRecorder) 
 	return w
 }
 
-// FuzzPut wants of every body: an answer that is JSON, a request within its
-// bounds when it is accepted, and the same event when its answer is sent back.
+// FuzzPut wants of every body: an answer that is JSON, a request within its bounds when it is accepted, and the same
+// event when its answer is sent back.
 func FuzzPut(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `{"delay":1.5}`, `{` + wholeBody + `}`, `{"backoff":{"base":"1s","factor":2,"cap":"1h","maxAttempts":3}}`,
@@ -76,8 +76,7 @@ func FuzzPut(f *testing.F) {
 	})
 }
 
-// FuzzBulk wants an answer for each item of a body that is JSON, and no
-// requests of one that is not.
+// FuzzBulk wants an answer for each item of a body that is JSON, and no requests of one that is not.
 func FuzzBulk(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `{"items":[]}`, `{"items":[{"key":"a"},{"key":"b","delay":"x"},1,null,{"key":"a","event":{"data":1}}]}`, `{"items":[{"key":"a"},]}`,
@@ -123,8 +122,7 @@ func FuzzBulk(f *testing.F) {
 	})
 }
 
-// FuzzPath wants every key back that a client escapes, and no other path taken
-// for a key.
+// FuzzPath wants every key back that a client escapes, and no other path taken for a key.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"a", "..", ".", "a/b", "//", "%2F", "é", "a b+c", "\"/\"", "\xff", "\x00", "", "schedules", "?#;"} {
 		f.Add(s)
@@ -154,8 +152,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzQuery wants an accepted list to be within its bounds, and a bulk DELETE
-// never to cancel more than was asked for.
+// FuzzQuery wants an accepted list to be within its bounds, and a bulk DELETE never to cancel more than was asked for.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "prefix=a&limit=5", "limit=1000&order=due&continue=x", "all=true", "prefix=%2F", "all=true&prefix=", "a;b", "%zz", "prefix=%01"} {
 		f.Add(s)
@@ -176,8 +173,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzIfMatch wants a header that we could have written to match, and no
-// accepted one without a tag.
+// FuzzIfMatch wants a header that we could have written to match, and no accepted one without a tag.
 func FuzzIfMatch(f *testing.F) {
 	for _, s := range []string{`"1"`, `*`, `W/"1"`, `"1", "2"`, `"`, ``, `,`, `"a,b"`, `"1"x`} {
 		f.Add(s)

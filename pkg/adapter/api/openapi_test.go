@@ -141,8 +141,8 @@ func (d *denies) Admit(r *http.Request, a access.Request) (access.Caller, error)
 	return d.Guard.Admit(r, a)
 }
 
-// TestOpenAPI_IsTrue makes calls that have every answer that the document
-// lists, and checks that each answer is one that the document lists.
+// TestOpenAPI_IsTrue makes calls that have every answer that the document lists, and checks that each answer is one
+// that the document lists.
 func TestOpenAPI_IsTrue(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
@@ -331,8 +331,7 @@ func TestOpenAPI_IsComplete(t *testing.T) {
 	}
 }
 
-// TestOpenAPI_AcceptsWhatHandlersAccept holds the schemas of requests
-// against the decoder, both ways.
+// TestOpenAPI_AcceptsWhatHandlersAccept holds the schemas of requests against the decoder, both ways.
 func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)

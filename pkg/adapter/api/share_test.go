@@ -23,8 +23,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// trickle is a body of which nothing more comes after the first bytes, until
-// it is closed.
+// trickle is a body of which nothing more comes after the first bytes, until it is closed.
 type trickle struct {
 	first io.Reader
 	more  chan struct{}
@@ -150,8 +149,7 @@ func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	}
 }
 
-// large is a source whose keys have events of 255 KiB, and that tells how many
-// lists and reads are under way.
+// large is a source whose keys have events of 255 KiB, and that tells how many lists and reads are under way.
 type large struct {
 	*fake
 	mu        sync.Mutex
@@ -240,8 +238,8 @@ func TestPools_KeepNothingLarge(t *testing.T) {
 	}
 }
 
-// A body that takes long to decode needs a turn; a short one does not. While all
-// turns are taken, the long one waits and is refused with the reason.
+// A body that takes long to decode needs a turn; a short one does not. While all turns are taken, the long one waits
+// and is refused with the reason.
 func TestLongBodies_TakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -290,8 +288,8 @@ func (c *claiming) Schedule(key string, r *schedule.Request, claim queue.ClaimMe
 	return c.fake.Schedule(key, r, nil)
 }
 
-// A long write waits for memory without its turn: a namespace that had used up its share
-// held the turns, and large calls of its neighbours were refused after 5 s.
+// A long write waits for memory without its turn: a namespace that had used up its share held the turns, and large
+// calls of its neighbours were refused after 5 s.
 func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Deliveries that fail after the wall clock was set back are reported a minute later. The source was
-// reported as well until the clock was where it had been.
+// Deliveries that fail after the wall clock was set back are reported a minute later.
 func TestHealth_FailsAfterAClockThatWentBack(t *testing.T) {
 	t.Parallel()
 	h := &health{}

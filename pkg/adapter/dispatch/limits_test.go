@@ -65,9 +65,8 @@ func TestSlots_GoToWaitingLanesInTurn(t *testing.T) {
 		for i := range 6 {
 			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
 		}
-		// The namespace has two of the four slots, a source one. Which lane waits first is
-		// up to the scheduler, so at the end one source may have keys left that it can
-		// only send one by one.
+		// The namespace has two of the four slots, a source one. Which lane waits first is up to the scheduler, so at
+		// the end one source may have keys left that it can only send one by one.
 		c.pass(30 * time.Second)
 		if n := len(c.deliveries()); n < 57 {
 			t.Errorf("%d of 60 deliveries in half a minute", n)
@@ -169,8 +168,8 @@ func TestSuspend_UntilResumed(t *testing.T) {
 	})
 }
 
-// More than the page can put aside came in while it was loading: the load was
-// void, nothing asked for another, and the source stood still.
+// More than the page can put aside came in while it was loading: the load was void, nothing asked for another, and the
+// source stood still.
 func TestBurst_WhileTheFirstPageLoads(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", nil), 1000)

@@ -9,8 +9,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// What came in behind a delivery and expired leaves no entry that a listing
-// would meet.
+// What came in behind a delivery and expired leaves no entry that a listing would meet.
 func TestDelete_ByPrefixWithoutAnEntry(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.always(time.Minute, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Second}})
@@ -31,8 +30,7 @@ func TestDelete_ByPrefixWithoutAnEntry(t *testing.T) {
 	})
 }
 
-// The sweeper comes by within 5 s; an outcome before that must not take the
-// expired occurrence for one that waits.
+// The sweeper comes by within 5 s; an outcome before that must not take the expired occurrence for one that waits.
 func TestExpiry_KeepsTheAnswerOfTheOlderOne(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(_ schedule.Attempt, n int) (time.Duration, schedule.Outcome) {

@@ -107,8 +107,8 @@ func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 	})
 }
 
-// The deliveries a second of a namespace go to its sources in turn: one whose many keys are due
-// again at once leaves the others their share, and another namespace is not late.
+// The deliveries a second of a namespace go to its sources in turn: one whose many keys are due again at once leaves
+// the others their share, and another namespace is not late.
 func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
@@ -148,8 +148,8 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 	})
 }
 
-// A namespace whose ceiling is reached goes on when its delivery has ended, however many others
-// wait for their own ceilings.
+// A namespace whose ceiling is reached goes on when its delivery has ended, however many others wait for their own
+// ceilings.
 func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
@@ -178,8 +178,8 @@ func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
 	})
 }
 
-// A source that waits behind the ceiling of its namespace, and then moves to another one with such a ceiling, does
-// not wait any more.
+// A source that waits behind the ceiling of its namespace, and then moves to another one with such a ceiling, does not
+// wait any more.
 func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
@@ -217,8 +217,7 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 	})
 }
 
-// Deliveries with TLS count more: their sinks' certificates stay in memory. With the memory of others,
-// 4,000 of them took twice what the table of the operators' page has.
+// Deliveries with TLS count more: their sinks' certificates stay in memory.
 func TestDeliveries_WithTLSCountMore(t *testing.T) {
 	for name, change := range map[string]func(*schedule.Spec){
 		"the sink":        func(s *schedule.Spec) { s.Sink.URL = "HTTPS://sink" },
@@ -284,8 +283,7 @@ func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
 
 // Dead letters that wait are not early when the clock goes back.
 func TestDeadLetters_NotEarlyAfterAClockJump(t *testing.T) {
-	// Dead letters that found no slot when they were due are not delivered early
-	// when the clock went back meanwhile.
+	// Dead letters that found no slot when they were due are not delivered early when the clock went back meanwhile.
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			if a.Entry.DeadLetter == nil {

@@ -85,8 +85,8 @@ func TestWarmUp_ThatHangs(t *testing.T) {
 	})
 }
 
-// Deliveries fail when none has succeeded for a minute and three have failed, and
-// succeed after the next success. The owner is told once each time.
+// Deliveries fail when none has succeeded for a minute and three have failed, and succeed after the next success. The
+// owner is told once each time.
 func TestHealth_FailsAfterAMinute(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		var ok atomic.Bool

@@ -70,8 +70,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 	})
 }
 
-// An entry that cannot be read has its place in the quota until it is replaced
-// or removed.
+// An entry that cannot be read has its place in the quota until it is replaced or removed.
 func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,8 +118,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 	})
 }
 
-// A disk that fails every read costs a bounded number of goroutines, and what
-// is due is delivered once it reads again.
+// A disk that fails every read costs a bounded number of goroutines, and what is due is delivered once it reads again.
 func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -64,9 +64,8 @@ func pages() []Item {
 	return items
 }
 
-// A call that meets a store which has ended, as when an owner loses its lease, is refused as
-// during a failover, and nothing is logged as an error. What says that nothing was changed
-// is true.
+// A call that meets a store which has ended, as when an owner loses its lease, is refused as during a failover, and
+// nothing is logged as an error. What says that nothing was changed is true.
 func TestCall_StoreEnds(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -168,8 +167,8 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	return true
 }
 
-// The outcome of a delivery whose store ended meanwhile is dropped, and nothing is logged as an
-// error: the next owner delivers the key again.
+// The outcome of a delivery whose store ended meanwhile is dropped, and nothing is logged as an error: the next owner
+// delivers the key again.
 func TestFinish_StoreEnds(t *testing.T) {
 	t.Parallel()
 	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {

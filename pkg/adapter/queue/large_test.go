@@ -15,8 +15,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// still is a source whose clock stands, with keys of large events; three of
-// them are in delivery.
+// still is a source whose clock stands, with keys of large events; three of them are in delivery.
 func still(t *testing.T, keys int) *Source {
 	t.Helper()
 	return delivering(t, keys, min(keys, 3))
@@ -110,8 +109,7 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	}
 }
 
-// A bulk call claims memory before it changes anything. One whose keys have large events in delivery, after many
-// small keys, claimed it after its first page, and made the changes of that page again.
+// A bulk call claims memory before it changes anything.
 func TestBulk_ClaimsMemoryBeforeItsFirstChange(t *testing.T) {
 	t.Parallel()
 	s := delivering(t, 7, 7)

@@ -228,8 +228,8 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 	})
 }
 
-// In a source with maxInterval no letter could be redriven: the outcome that gave the event up left the key with
-// its next periodic occurrence, which counted as something newer.
+// In a source with maxInterval no letter could be redriven: the outcome that gave the event up left the key with its
+// next periodic occurrence, which counted as something newer.
 func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

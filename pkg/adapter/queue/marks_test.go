@@ -76,8 +76,8 @@ func (m *marking) end(t *testing.T) {
 	m.sizes = map[string]int64{}
 }
 
-// Marks count in the namespace's bytes and not in the source's. Their refusal names
-// max-bytes, a 32nd of which is left to keys. What does not grow is not refused.
+// Marks count in the namespace's bytes and not in the source's. Their refusal names max-bytes, a 32nd of which is left
+// to keys. What does not grow is not refused.
 func TestMarks_CountInTheNamespace(t *testing.T) {
 	t.Parallel()
 	mine := tenantSource("ns", "mine", schedule.Ceilings{MaxBytes: 32_000})
@@ -112,8 +112,8 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 	}
 }
 
-// The end of an object frees its mark and schedules its keys in one change, which a full
-// namespace does not refuse when the keys take less than the mark did.
+// The end of an object frees its mark and schedules its keys in one change, which a full namespace does not refuse when
+// the keys take less than the mark did.
 func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
@@ -195,8 +195,8 @@ func openFailing(t *testing.T, mayChange func(lazy bool) bool) (*Source, *markin
 	return s, &marking{s, 1, map[string]int64{}}
 }
 
-// A change that fails keeps no reservation, and frees nothing: also where items that inherit large events go page by page,
-// and the marks with the last page, which fails. What they free is not for the pages before.
+// A change that fails keeps no reservation, and frees nothing: also where items that inherit large events go page by
+// page, and the marks with the last page, which fails. What they free is not for the pages before.
 func TestMarks_FailureReleasesThem(t *testing.T) {
 	t.Parallel()
 	failing, lastPage := false, false
@@ -236,8 +236,8 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 	}
 }
 
-// A mark that cannot be read is not in the count when it is removed: the sum is never less
-// than 0, which would let the namespace exceed its ceiling.
+// A mark that cannot be read is not in the count when it is removed: the sum is never less than 0, which would let the
+// namespace exceed its ceiling.
 func TestMarks_SumIsNeverLessThanZero(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{}))

@@ -16,8 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// Each quota is exact to the byte, and the refusal names it; what does not grow
-// is never refused.
+// Each quota is exact to the byte, and the refusal names it; what does not grow is never refused.
 func TestQuota_RefusalNamesWhich(t *testing.T) {
 	t.Parallel()
 	one := bytesOf("a", sized(1000))
@@ -85,9 +84,8 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 	h.check("at the end")
 }
 
-// Of several together none is stored when one is over the quota, and nothing
-// stays reserved; in a bulk each is judged alone, and a key that shrinks and
-// grows again in one call may have what it had.
+// Of several together none is stored when one is over the quota, and nothing stays reserved; in a bulk each is judged
+// alone, and a key that shrinks and grows again in one call may have what it had.
 func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	t.Parallel()
 	one := bytesOf("a", sized(100))
@@ -117,8 +115,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	h.check("at the end")
 }
 
-// A request that has expired is accepted and dropped, also where the quota
-// allows no other key or byte.
+// A request that has expired is accepted and dropped, also where the quota allows no other key or byte.
 func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
@@ -143,8 +140,8 @@ func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 	}
 }
 
-// An outcome is never refused: the answer to a delivery may make the source
-// exceed its quota, and only growth by requests has to wait then.
+// An outcome is never refused: the answer to a delivery may make the source exceed its quota, and only growth by
+// requests has to wait then.
 func TestQuota_OutcomesMayExceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,9 +184,8 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 	})
 }
 
-// On a full disk what grows is refused, and a replacement that does not grow, a
-// DELETE and a delivery work. A namespace that has filled the disk leaves space
-// for another one.
+// On a full disk what grows is refused, and a replacement that does not grow, a DELETE and a delivery work. A namespace
+// that has filled the disk leaves space for another one.
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,8 +236,7 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	})
 }
 
-// A source that leaves takes its bytes with it, and one that a file gives
-// another namespace takes them there.
+// A source that leaves takes its bytes with it, and one that a file gives another namespace takes them there.
 func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("a", "x", schedule.Ceilings{}), tenantSource("a", "y", schedule.Ceilings{}))
@@ -262,8 +257,8 @@ func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	h.check("after it came back")
 }
 
-// Whatever happens, what is counted of a source, of its marks and of a namespace is what a scan
-// of the store finds, and no report exceeds the ceiling.
+// Whatever happens, what is counted of a source, of its marks and of a namespace is what a scan of the store finds, and
+// no report exceeds the ceiling.
 func TestQuota_CountsAgreeWithTheStore(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -200,8 +200,8 @@ func watched(t *testing.T) (s *Source, seen func() []string) {
 	}
 }
 
-// Items with events are one change with the marks, whatever their keys hold now. Items
-// that inherit large events go page by page, and the marks with the last page.
+// Items with events are one change with the marks, whatever their keys hold now. Items that inherit large events go
+// page by page, and the marks with the last page.
 func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 	})
 }
 
-// The key of a deleted object came back with maxInterval for ever when a report found the deletion waiting:
-// of what waits a report reads no event, and so did not see that it ends the key.
+// The key of a deleted object came back with maxInterval for ever when a report found the deletion waiting: of what
+// waits a report reads no event, and so did not see that it ends the key.
 func TestReport_DeletedObjectsKeyEnds(t *testing.T) {
 	t.Parallel()
 	caused := &schedule.Event{Type: schedule.DefaultEventType, Extensions: map[string]any{schedule.FinalAttribute: true, schedule.CauseAttribute: "a"}}

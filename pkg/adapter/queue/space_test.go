@@ -10,8 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// While the disk has no space for outcomes, no delivery starts; once there is space, deliveries go on by
-// themselves. A sink that failed filled the last bytes of a full disk, which was full for good then.
+// While the disk has no space for outcomes, no delivery starts; once there is space, deliveries go on by themselves.
 func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

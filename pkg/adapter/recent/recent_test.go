@@ -72,8 +72,7 @@ func numbers(events []Event) (out string) {
 	return out
 }
 
-// An event of an earlier queue of the same process, as of an earlier tenure, is not known. The later queue gave out the
-// same numbers, and the events up to that number were passed over.
+// An event of an earlier queue of the same process, as of an earlier tenure, is not known.
 func TestFeed_EventOfAnEarlierQueue(t *testing.T) {
 	t.Parallel()
 	var before, after FeedRef
@@ -164,8 +163,7 @@ func TestFeed_SlowFollowerIsCutOff(t *testing.T) {
 	}
 }
 
-// There is a bounded number of feeds: one that was left gives way, one that is followed
-// does not.
+// There is a bounded number of feeds: one that was left gives way, one that is followed does not.
 func TestFeeds_AreBounded(t *testing.T) {
 	t.Parallel()
 	all := NewFeeds()

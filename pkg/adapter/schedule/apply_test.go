@@ -353,8 +353,8 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	}
 }
 
-// What another object says about a key's object fills in a uid that the key does not have. It is no new object,
-// which would end the schedule that another caller made.
+// What another object says about a key's object fills in a uid that the key does not have. It is no new object, which
+// would end the schedule that another caller made.
 func TestApply_HearsayOfAUID(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour

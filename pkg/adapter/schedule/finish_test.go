@@ -49,9 +49,8 @@ var outcomes = map[string]Outcome{
 	"400":            {Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("no")}},
 }
 
-// The wants are of a source without dead letter sink and maxInterval whose
-// back-off after the third failure is 4 s, and in brackets what the key has
-// then: due and retry in seconds, counter/failures, revision.occurrence.
+// The wants are of a source without dead letter sink and maxInterval whose back-off after the third failure is 4 s, and
+// in brackets what the key has then: due and retry in seconds, counter/failures, revision.occurrence.
 var finishes = []struct{ situations, outcomes, want string }{
 	{"alone | an event behind | an event behind, expired", "aborted", "aborted, unchanged"}, // Recover does the rest
 	{"alone | an event behind, expired | a PUT behind, expired", "2xx | never", "delivered, gone"},
@@ -228,8 +227,8 @@ func TestFinish_RetryExpires(t *testing.T) {
 	}
 }
 
-// When an occurrence that fails has expired by the time of its retry, an event that came
-// in behind it is not brought forward.
+// When an occurrence that fails has expired by the time of its retry, an event that came in behind it is not brought
+// forward.
 func TestFinish_ExpiredBeforeAnEvent(t *testing.T) {
 	t.Parallel()
 	const retry, asked = 4 * time.Second, 30 * time.Second

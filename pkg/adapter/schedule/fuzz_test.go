@@ -130,9 +130,8 @@ func FuzzParseSeconds(f *testing.F) {
 	})
 }
 
-// checkExact wants exactly the durations of at least one part and at most 100
-// years to be read, never as less than they are, and as less than a nanosecond
-// more for each part.
+// checkExact wants exactly the durations of at least one part and at most 100 years to be read, never as less than they
+// are, and as less than a nanosecond more for each part.
 func checkExact(t *testing.T, s string, got time.Duration, err error, exact *big.Rat, parts int) {
 	t.Helper()
 	diff := new(big.Rat).Sub(big.NewRat(int64(got), 1), exact)

@@ -17,8 +17,8 @@ type history struct {
 }
 
 // No older event takes the place of a newer one, and no acknowledged event vanishes without a delivery, a dead letter,
-// an expiry, a DELETE or something newer: over random PUTs, events, answers, replies, redrives, expiries, other uids and
-// restarts.
+// an expiry, a DELETE or something newer: over random PUTs, events, answers, replies, redrives, expiries, other uids
+// and restarts.
 func TestEvents_NewestIsDelivered(t *testing.T) {
 	t.Parallel()
 	first := uint64(time.Now().UnixNano())

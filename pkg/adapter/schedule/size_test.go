@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// A wait below the namespace's least is raised to it, a longer one stays, and a
-// retry is not affected.
+// A wait below the namespace's least is raised to it, a longer one stays, and a retry is not affected.
 func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	t.Parallel()
 	const least = 10 * time.Second
@@ -65,8 +64,8 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	}
 }
 
-// What callers choose counts byte by byte; attempts and the trace of a call do
-// not, so that a replacement by the same never grows.
+// What callers choose counts byte by byte; attempts and the trace of a call do not, so that a replacement by the same
+// never grows.
 func TestEntrySize_CountsWhatCallersChoose(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

@@ -105,9 +105,8 @@ var idle = map[[2]string]bool{
 
 var answers = []string{"succeed", "fail", "give up", "expire"}
 
-// legal finds the step in the table. An answer that leaves nothing of a key
-// that is leaving is an answer, whatever it says; and a step to a time that
-// has come already is followed by its coming at once.
+// legal finds the step in the table. An answer that leaves nothing of a key that is leaving is an answer, whatever it
+// says; and a step to a time that has come already is followed by its coming at once.
 func legal(from State, on string, to State) (Transition, bool) {
 	for _, tr := range Transitions {
 		same := tr.On == on || tr.On == "schedule" && on == "event" || tr.On == "answer" && slices.Contains(answers, on)
@@ -131,8 +130,7 @@ func TestTransitions_AllHappenAndNoOthers(t *testing.T) {
 		return
 	}
 	first := uint64(time.Now().UnixNano())
-	// The rarest step is in one walk of some hundred: after 2,000 go on until
-	// it was seen.
+	// The rarest step is in one walk of some hundred: after 2,000 go on until it was seen.
 	for i := range uint64(100_000) {
 		if i >= 2000 && len(seen) == len(Transitions) {
 			return

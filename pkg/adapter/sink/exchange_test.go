@@ -57,8 +57,7 @@ func large(a *schedule.Attempt) {
 	a.Entry.Event = &schedule.Event{DataContentType: "text/plain", Data: bytes.Repeat([]byte("x"), schedule.MaxDataBytes)}
 }
 
-// A sink that answers before it has read the request, and closes the connection or reads
-// no more, has answered.
+// A sink that answers before it has read the request, and closes the connection or reads no more, has answered.
 func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(net.Conn){
@@ -86,8 +85,8 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 	}
 }
 
-// A sink that answers each connection at once and resets it, as one that is overloaded, has
-// answered, although the request cannot be written.
+// A sink that answers each connection at once and resets it, as one that is overloaded, has answered, although the
+// request cannot be written.
 func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	t.Parallel()
 	dialled, reset := make(chan struct{}), make(chan struct{})
@@ -111,8 +110,8 @@ func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	}
 }
 
-// A connection that the sink closed while it was idle, or on which it sent something, gets no
-// request: the sink might read it and close the connection, which would be a failed attempt.
+// A connection that the sink closed while it was idle, or on which it sent something, gets no request: the sink might
+// read it and close the connection, which would be a failed attempt.
 func TestIdleConnection_NotSilentGetsNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{

@@ -68,8 +68,7 @@ func each(t *testing.T, n int, secure func(net.Conn) net.Conn, change func(*sche
 	return (last - before) / int64(n)
 }
 
-// Headers of many short lines take no more memory than is counted for a delivery. They took
-// 250 KB, so that one namespace could take half a gigabyte for an hour.
+// Headers of many short lines take no more memory than is counted for a delivery.
 func TestHeaders_OfManyLinesTakeNoMoreMemory(t *testing.T) {
 	for _, value := range []string{"", strings.Repeat("x", maxResponseHeader/maxResponseLines)} {
 		got := each(t, 100, func(c net.Conn) net.Conn { return c }, func(*schedule.Attempt) {}, func(c net.Conn) {
@@ -116,8 +115,7 @@ func TestHeaders_LinesAreBounded(t *testing.T) {
 	}
 }
 
-// signed are an authority, and a certificate by it for 127.0.0.1 that is sent with n others, each
-// of which is new.
+// signed are an authority, and a certificate by it for 127.0.0.1 that is sent with n others, each of which is new.
 func signed() (authority string, with func(n, size int) tls.Certificate) {
 	root := certs.Authority("authority")
 	leaf := certs.New(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, root)
@@ -130,8 +128,7 @@ func signed() (authority string, with func(n, size int) tls.Certificate) {
 	}
 }
 
-// Many certificates take little more memory than a few. A delivery took up to 2.8 MB for as long
-// as delivery.timeout, so that one namespace could take all memory of the adapter.
+// Many certificates take little more memory than a few.
 func TestCertificates_TakeLittleMemory(t *testing.T) {
 	authority, with := signed()
 	for _, c := range []struct{ more, size int }{{0, 0}, {9, 1200}, {50, 0}, {800, 0}, {1, 200_000}} {

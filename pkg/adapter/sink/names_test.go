@@ -122,8 +122,7 @@ func TestNames_FewOfManyAddressesAreTried(t *testing.T) {
 	}
 }
 
-// A delivery to a name of many addresses takes no more memory than is counted for it. It took 450 KB
-// while it dialled, so that two namespaces could take all memory of the adapter.
+// A delivery to a name of many addresses takes no more memory than is counted for it.
 func TestNames_ManyAddressesTakeLittleMemory(t *testing.T) {
 	s, _ := newSender(t)
 	s.names = newNames(nameServer(t, addressed(4000)))
@@ -151,8 +150,7 @@ func TestNames_ManyAddressesTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// Deliveries whose time is over leave nothing behind while the name server does not answer. Each left
-// a goroutine: 2,000 a second, for 40 s, in the memory of no source.
+// Deliveries whose time is over leave nothing behind while the name server does not answer.
 func TestNames_NoAnswerLeavesNoGoroutines(t *testing.T) {
 	s, _ := newSender(t)
 	s.names = newNames(nameServer(t, nil))
@@ -206,8 +204,7 @@ func sourceOf(namespace string) *schedule.Spec {
 	return &schedule.Spec{UID: "u-" + namespace, Namespace: namespace, Name: "s"}
 }
 
-// The name server is asked once a second at most, also when it does not know the name. It was asked
-// for each delivery: 14,000 questions a second for a source that fails without a back-off.
+// The name server is asked once a second at most, also when it does not know the name.
 func TestNames_AskedOnceASecond(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{nil, errors.New("no such host")} {
@@ -236,8 +233,7 @@ func TestNames_AskedOnceASecond(t *testing.T) {
 	}
 }
 
-// Names that are never found do not delay the names of another namespace, nor the same name there, and
-// have a bound.
+// Names that are never found do not delay the names of another namespace, nor the same name there, and have a bound.
 func TestNames_NeverFoundDelayNoNeighbour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -289,8 +285,7 @@ func TestNames_NeverFoundDelayNoNeighbour(t *testing.T) {
 	})
 }
 
-// Connections of one second are spread over the addresses of a headless Service. All went to the first
-// one, as long as its addresses were remembered, and were kept.
+// Connections of one second are spread over the addresses of a headless Service.
 func TestNames_ConnectionsAreSpread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -80,9 +80,9 @@ func TestFailure_CarriesTheStartOfTheBody(t *testing.T) {
 	}
 }
 
-// The waits of an answer are read as documented, Retry-After on 429 and 503 only. A value that cannot be read must not end
-// the key: a 2xx with it fails, and its detail quotes the value; of an answer that fails anyway the owner is told. An answer
-// that can carry no wait, or says it twice, made a done run a failed one, again and again.
+// The waits of an answer are read as documented, Retry-After on 429 and 503 only. A value that cannot be read must not
+// end the key: a 2xx with it fails, and its detail quotes the value; of an answer that fails anyway the owner is told.
+// An answer that can carry no wait, or says it twice, made a done run a failed one, again and again.
 func TestAnswer_Waits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)

@@ -6,8 +6,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// What is remembered of a URL keeps no certificates, of which a source may have 256 KiB. A source
-// whose certificates were changed again and again took a gigabyte of memory.
+// What is remembered of a URL keeps no certificates, of which a source may have 256 KiB.
 func TestRoutes_KeepNoCertificates(t *testing.T) {
 	t.Parallel()
 	s, _ := newSender(t)

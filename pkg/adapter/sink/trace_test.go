@@ -13,9 +13,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// A span has the names of OpenTelemetry's and Knative's conventions, and neither path
-// nor query of the sink. After a short wait it continues the trace of the call; from
-// five minutes on it begins one of its own, with a link.
+// A span has the names of OpenTelemetry's and Knative's conventions, and neither path nor query of the sink. After a
+// short wait it continues the trace of the call; from five minutes on it begins one of its own, with a link.
 func TestSpan_ConventionsParentAndLink(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

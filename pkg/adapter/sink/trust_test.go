@@ -7,7 +7,6 @@ import (
 )
 
 // A transport that is made while the trust changes has the new roots, or is dropped by the change.
-// When the transports were dropped first, one that was made in between kept the old roots.
 func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 	t.Parallel()
 	s := New(Config{})
@@ -47,8 +46,8 @@ func TestTrust_CertificatesAreNotReadUnderTheLock(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be read are read once: each delivery would read a megabyte of them, which the
-// status of an object that is a sink may have, under the lock that all deliveries need.
+// Certificates that cannot be read are read once: each delivery would read a megabyte of them, which the status of an
+// object that is a sink may have, under the lock that all deliveries need.
 func TestTrust_UnreadableCertificatesAreReadOnce(t *testing.T) {
 	const unreadable = "no PEM"
 	s := New(Config{})

@@ -17,8 +17,7 @@ const (
 	reserveBytes = 8 << 20
 )
 
-// A ballast that a user has removed on a full disk is made again once there is space. It was never, and the log had a
-// line for each write.
+// A ballast that a user has removed on a full disk is made again once there is space.
 func TestBallast_RemovedByHand(t *testing.T) {
 	t.Parallel()
 	fs, log := vfs.NewMem(), &bytes.Buffer{}

@@ -51,8 +51,7 @@ func TestPebble_InMemory(t *testing.T) {
 	})
 }
 
-// A power loss cannot be had here: a kill is a copy of the files while the
-// store is open, as after kill -9.
+// A power loss cannot be had here: a kill is a copy of the files while the store is open, as after kill -9.
 func TestPebble_OnDisk(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (store.Store, func(bool) store.Store) {

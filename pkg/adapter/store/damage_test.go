@@ -71,10 +71,9 @@ func damaged(t *testing.T, fs vfs.FS, at int64) *vfs.MemFS {
 	return bad
 }
 
-// Two wrong bytes anywhere in the data hide only entries whose own record
-// they are in, and keep neither the store from starting nor a source from being
-// delivered. What is hidden can be removed and replaced, and a repair makes all
-// of it whole.
+// Two wrong bytes anywhere in the data hide only entries whose own record they are in, and keep neither the store from
+// starting nor a source from being delivered. What is hidden can be removed and replaced, and a repair makes all of it
+// whole.
 func TestDamage_StopsNothingElse(t *testing.T) {
 	t.Parallel()
 	fs, keys := wholeStore(t)
@@ -134,8 +133,7 @@ func damagedAt(t *testing.T, fs *vfs.MemFS, at int64, keys []string) (lost int, 
 	return lost, err == nil
 }
 
-// readDamaged reads everything and says how many entries cannot be read. One
-// of them it replaces.
+// readDamaged reads everything and says how many entries cannot be read. One of them it replaces.
 func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any)) (lost int) {
 	t.Helper()
 	var good, bad []string
@@ -276,8 +274,7 @@ func TestCorruption_LoggedOnceAPlace(t *testing.T) {
 	}
 }
 
-// A counter that cannot be read is counted anew from the records, also where
-// it is no number.
+// A counter that cannot be read is counted anew from the records, also where it is no number.
 func TestCounter_UnreadableIsRecounted(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -295,8 +292,8 @@ func TestCounter_UnreadableIsRecounted(t *testing.T) {
 	clean(t, Options{FS: fs})
 }
 
-// A log that lacks what was on stable storage refuses the start. A repair copies what the tables and the rest of the log
-// have, and the old directory stays as it was.
+// A log that lacks what was on stable storage refuses the start. A repair copies what the tables and the rest of the
+// log have, and the old directory stays as it was.
 func TestRepair_OfALogCopiesTheRest(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -321,8 +318,8 @@ func TestRepair_OfALogCopiesTheRest(t *testing.T) {
 	}
 }
 
-// A start with the new directory of a repair that was cut off is refused: it would be a new store. Another repair into it
-// is not.
+// A start with the new directory of a repair that was cut off is refused: it would be a new store. Another repair into
+// it is not.
 func TestRepair_CutOffIsNoStore(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -343,8 +340,7 @@ func TestRepair_CutOffIsNoStore(t *testing.T) {
 	}
 }
 
-// A directory that is no data directory is left as it is. A file LOCK was left in it, and then
-// no back-up could be restored into an empty one.
+// A directory that is no data directory is left as it is.
 func TestVerify_WrongDirectory(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string]func(Options) error{

@@ -145,8 +145,8 @@ func TestLog_FailedWriteIsFatal(t *testing.T) {
 	}
 }
 
-// After a failed fsync of a log, the manifest or the directory, or a log that cannot be made, every
-// call ends with the error of the disk, also a change that was under way.
+// After a failed fsync of a log, the manifest or the directory, or a log that cannot be made, every call ends with the
+// error of the disk, also a change that was under way.
 func TestLog_AfterAFailureAllCallsEnd(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]func(errorfs.Op) bool{
@@ -346,8 +346,8 @@ func TestFullDisk_CloseEnds(t *testing.T) {
 	})
 }
 
-// A disk that is full when the engine changes its log does not end the process: Close
-// returns, the change is refused, and what was acknowledged is there afterwards.
+// A disk that is full when the engine changes its log does not end the process: Close returns, the change is refused,
+// and what was acknowledged is there afterwards.
 func TestFullDisk_CloseEndsAChangeOfLogs(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]func(errorfs.Op) bool{
@@ -405,8 +405,8 @@ func changes(op errorfs.Op) bool {
 	return false
 }
 
-// A disk that allocates space only at the fsync has maybe dropped what it could not
-// write: nothing is acknowledged, nothing is tried again.
+// A disk that allocates space only at the fsync has maybe dropped what it could not write: nothing is acknowledged,
+// nothing is tried again.
 func TestFsync_WithoutSpaceIsFatal(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {

@@ -14,8 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// goldenMarks have one mark of each kind. Their bytes must never change while the
-// version stays.
+// goldenMarks have one mark of each kind. Their bytes must never change while the version stays.
 func goldenMarks() []Mark {
 	return []Mark{
 		{Object: "ops/web", UID: "0b1c8f5e-8d7a-4c55-9f0e-0123456789ab", Hash: 0x0102030405060708},
@@ -71,8 +70,7 @@ func TestMark_BytesOfItsVersion(t *testing.T) {
 	compareGolden(t, "marks-v1.hex", text.String())
 }
 
-// marked are changes that mark objects, with a uid and a fingerprint that follow from
-// the name.
+// marked are changes that mark objects, with a uid and a fingerprint that follow from the name.
 func marked(source string, watch uint64, objects ...string) []MarkChange {
 	changes := make([]MarkChange, len(objects))
 	for i, object := range objects {
@@ -131,8 +129,8 @@ func TestMarks_PageEndsWhereKeysAreLarge(t *testing.T) {
 	}
 }
 
-// A mark or a state that makes no sense counts as absent, is counted as corrupt, and
-// stops no other. The next one in its place is read again.
+// A mark or a state that makes no sense counts as absent, is counted as corrupt, and stops no other. The next one in
+// its place is read again.
 func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -256,8 +254,8 @@ func TestDamage_OfMarksHidesOneTable(t *testing.T) {
 	}
 }
 
-// When a repair has lost an entry, a mark may say that it was scheduled: every object
-// counts as changed then, and its watch begins with a list.
+// When a repair has lost an entry, a mark may say that it was scheduled: every object counts as changed then, and its
+// watch begins with a list.
 func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	t.Parallel()
 	fs, objects := markedStore(t, 3)
@@ -280,8 +278,8 @@ func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	}
 }
 
-// A source that changes what it watches, again and again, leaves no ranges that the next reads of all
-// sources must go through: 10,000 of them made each read 6 ms long.
+// A source that changes what it watches, again and again, leaves no ranges that the next reads of all sources must go
+// through: 10,000 of them made each read 6 ms long.
 func TestRemoveWatch_KeepsReadsOfOthersQuick(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})

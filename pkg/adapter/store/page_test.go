@@ -57,8 +57,8 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 	}
 }
 
-// An outline has the size of its entry, and the event only of an entry that is small enough. A change that
-// keeps the event keeps it; where there is none to keep, it is refused.
+// An outline has the size of its entry, and the event only of an entry that is small enough. A change that keeps the
+// event keeps it; where there is none to keep, it is refused.
 func TestOutline_KeepsTheEvent(t *testing.T) {
 	t.Parallel()
 	db := mustOpen(t, vfs.NewMem(), "data")

@@ -21,8 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew: only for a
 
 var golden = time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC)
 
-// goldenEntries have one entry of each kind. The files must never change while
-// the version stays.
+// goldenEntries have one entry of each kind. The files must never change while the version stays.
 func goldenEntries() map[string]*schedule.Entry {
 	hours := 10 * time.Hour
 	return map[string]*schedule.Entry{
@@ -242,8 +241,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// A record decodes to the entry that it was encoded from, whatever the offset of its event's time, and whether or not its
-// strings share one copy.
+// A record decodes to the entry that it was encoded from, whatever the offset of its event's time, and whether or not
+// its strings share one copy.
 func TestRecord_ComesBack(t *testing.T) {
 	t.Parallel()
 	for _, offset := range []int{86_400, 86_401, 24*3600 + 30*60, -100 * 3600, 1 << 30} {

@@ -13,9 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// No revision is handed out twice by a store and all that is restored of its back-ups, however
-// often it was restarted since, and also where one back-up is restored twice. A restart after
-// the back-up was enough for new work to have the id of old work.
+// No revision is handed out twice by a store and all that is restored of its back-ups, however often it was restarted
+// since, and also where one back-up is restored twice.
 func TestRestored_RevisionsAreNew(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -115,8 +114,7 @@ func TestRestored_IntoEitherForm(t *testing.T) {
 	}
 }
 
-// A group that begins with a back-up hands out revisions that the group of the back-up has not
-// handed out since.
+// A group that begins with a back-up hands out revisions that the group of the back-up has not handed out since.
 func TestView_HistoryBeginsWithNewRevisions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// flushedStore is a store of a few tables, whose manifest has an edit for each of them and for
-// a compaction.
+// flushedStore is a store of a few tables, whose manifest has an edit for each of them and for a compaction.
 func flushedStore(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -45,8 +44,7 @@ func namesOf(t *testing.T, fs vfs.FS, with string) []string {
 	return names
 }
 
-// A damaged place in the list of tables refuses the start, and no table is deleted. The engine
-// took it for the end after a crash, deleted intact tables, and served what was before them.
+// A damaged place in the list of tables refuses the start, and no table is deleted.
 func TestManifest_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
@@ -102,9 +100,8 @@ func cut(t *testing.T, fs vfs.FS, name string, size int64) {
 	}
 }
 
-// A damaged place in what was acknowledged refuses the start, also in the last change, and
-// between records that are larger than a block of the log. The engine took it for the end after
-// a crash, and hundreds of keys were as they had been before.
+// A damaged place in what was acknowledged refuses the start, also in the last change, and between records that are
+// larger than a block of the log.
 func TestLog_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs, name := unflushed(t, 20)
@@ -132,8 +129,8 @@ func TestLog_DamageRefusesTheStart(t *testing.T) {
 	}
 }
 
-// A store whose marker or whose list of tables is gone is not made anew in the place of the old
-// one, whatever else is gone.
+// A store whose marker or whose list of tables is gone is not made anew in the place of the old one, whatever else is
+// gone.
 func TestManifest_Missing(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []string{"marker.manifest", "MANIFEST-"} {
@@ -170,8 +167,8 @@ func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
 	}
 }
 
-// A power loss while the list of what is on stable storage is written may leave any bytes of
-// it: then nothing is checked, and the store opens.
+// A power loss while the list of what is on stable storage is written may leave any bytes of it: then nothing is
+// checked, and the store opens.
 func TestSynced_TornIsNotChecked(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
@@ -213,8 +210,8 @@ func TestSynced_FitsASector(t *testing.T) {
 	}
 }
 
-// A crash at any step of the engine, also while it opens what a crash left, leaves nothing that
-// counts as damaged, and all that was acknowledged. -count 1000 tries other histories.
+// A crash at any step of the engine, also while it opens what a crash left, leaves nothing that counts as damaged, and
+// all that was acknowledged. -count 1000 tries other histories.
 func TestSynced_NoCrashIsDamage(t *testing.T) {
 	t.Parallel()
 	seed := time.Now().UnixNano()
@@ -294,7 +291,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 }
 
 // A disk that is full for a moment, and allows neither to change nor to remove the file synced, leaves no line of a log
-// that is used again. The next start was refused as damaged, although nothing was.
+// that is used again.
 func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool // a flush reads it too

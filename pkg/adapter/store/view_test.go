@@ -101,8 +101,7 @@ func TestView_ReplacedByACopy(t *testing.T) {
 	}
 }
 
-// A replacement that is cut off anywhere, by kill -9 or a power loss, leaves the old view or
-// the new one, whole.
+// A replacement that is cut off anywhere, by kill -9 or a power loss, leaves the old view or the new one, whole.
 func TestView_ReplacementCutOff(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -11,8 +11,8 @@ import (
 
 var seed = flag.Uint64("timer.seed", 0, "seed of the random histories, 0 = new")
 
-// TestPage_EveryRowInOrder drives a page against an index that is a
-// plain sorted slice, with loads that overlap additions.
+// TestPage_EveryRowInOrder drives a page against an index that is a plain sorted slice, with loads that overlap
+// additions.
 func TestPage_EveryRowInOrder(t *testing.T) {
 	t.Parallel()
 	first := *seed
@@ -124,8 +124,8 @@ func history(t *testing.T, seed uint64) {
 	}
 }
 
-// Rows of a key that was changed again and again without its time moving are
-// equal but for the revision; cutting the page between them lost the newest.
+// Rows of a key that was changed again and again without its time moving are equal but for the revision; cutting the
+// page between them lost the newest.
 func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 	t.Parallel()
 	p := New(2)
@@ -171,8 +171,8 @@ func TestAdd_ReportsANewHead(t *testing.T) {
 	}
 }
 
-// A small page is loaded under a flood: what comes in meanwhile is put aside,
-// up to a bound beyond which the load is made again.
+// A small page is loaded under a flood: what comes in meanwhile is put aside, up to a bound beyond which the load is
+// made again.
 func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
 	t.Parallel()
 	for n, void := range map[int]bool{minArrivals: false, minArrivals + 1: true} {
