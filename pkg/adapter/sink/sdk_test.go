@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"errors"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -63,26 +62,6 @@ func TestSDK_FunctionReceivesAndReplies(t *testing.T) {
 			if e.Extensions()[name] != want {
 				t.Errorf("%s: %v, want %v", name, e.Extensions()[name], want)
 			}
-		}
-	}
-}
-
-// A function on the SDK that fails is retried or rejected by its result.
-func TestSDK_FunctionFails(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		result error
-		want   schedule.OutcomeKind
-	}{
-		"an error":    {errors.New("boom"), schedule.Failed},
-		"a conflict":  {cloudevents.NewHTTPResult(409, "busy"), schedule.Failed},
-		"a rejection": {cloudevents.NewHTTPResult(422, "never"), schedule.Rejected},
-		"done":        {nil, schedule.Succeeded},
-	} {
-		url := receiver(t, func(context.Context, cloudevents.Event) (*cloudevents.Event, error) { return nil, tt.result })
-		s, _ := newSender(t)
-		if o := s.Send(context.Background(), attempt(url)); o.Kind != tt.want {
-			t.Errorf("%s: %+v", name, o)
 		}
 	}
 }

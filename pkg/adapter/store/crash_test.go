@@ -10,68 +10,26 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store/storetest"
 )
 
-// syncFS calls hook around every fsync.
-type syncFS struct {
-	vfs.FS
-	hook func(name string)
-}
-
-func (f syncFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
-	if err != nil {
-		return nil, err
-	}
-	return syncFile{file, f, name}, nil
-}
-
-func (f syncFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	return f.wrap(name, file, err)
-}
-
-func (f syncFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.ReuseForWrite(from, to, c)
-	return f.wrap(to, file, err)
-}
-
-func (f syncFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.OpenReadWrite(name, c, o...)
-	return f.wrap(name, file, err)
-}
-
-func (f syncFS) OpenDir(name string) (vfs.File, error) {
-	file, err := f.FS.OpenDir(name)
-	return f.wrap(name, file, err)
-}
-
-type syncFile struct {
-	vfs.File
-	fs   syncFS
-	name string
-}
-
-func (f syncFile) Sync() error {
-	f.fs.hook(f.name)
-	err := f.File.Sync()
-	f.fs.hook(f.name)
-	return err
-}
-
-func (f syncFile) SyncData() error {
-	f.fs.hook(f.name)
-	err := f.File.SyncData()
-	f.fs.hook(f.name)
-	return err
-}
-
-func (f syncFile) SyncTo(n int64) (bool, error) {
-	f.fs.hook(f.name)
-	return f.File.SyncTo(n)
+// syncFS calls hook before every fsync, and before whatever follows one.
+func syncFS(fs vfs.FS, hook func(name string)) vfs.FS {
+	var synced atomic.Pointer[string]
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if name := synced.Swap(nil); name != nil {
+			hook(*name)
+		}
+		if isSync(op) {
+			hook(op.Path)
+			synced.Store(&op.Path)
+		}
+		return nil
+	}))
 }
 
 // image is what the disk may hold after a power loss at one moment.
@@ -110,7 +68,7 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 			percent := []int{0, 0, 50, 100}[taken.IntN(4)]
 			images = append(images, image{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: taken}), a, name})
 		}
-		db := mustOpen(t, syncFS{mem, hook}, "data")
+		db := mustOpen(t, syncFS(mem, hook), "data")
 		h := storetest.NewHistory(r, time.Now().UTC(), func() uint64 {
 			n, err := db.NextRevision()
 			must(t, err)
@@ -202,7 +160,7 @@ func TestOpen_PowerLossWhileMade(t *testing.T) {
 			defer mu.Unlock()
 			images = append(images, image{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: taken}), 0, name})
 		}
-		must(t, mustOpen(t, syncFS{mem, hook}, "data").Close())
+		must(t, mustOpen(t, syncFS(mem, hook), "data").Close())
 	}
 	for i, image := range images {
 		db, err := store.Open(store.Options{Dir: "data", FS: image.fs})
