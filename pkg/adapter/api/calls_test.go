@@ -290,7 +290,7 @@ func TestList_PagesAndBulkDeleteCounts(t *testing.T) {
 				Items    []struct{ Key string }
 				Continue *string
 			}
-			w := e.do("GET", base+"/schedules?"+q, "")
+			w := e.do("GET", base+q, "")
 			if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || page.Continue == nil || w.Code != 200 {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
@@ -301,13 +301,18 @@ func TestList_PagesAndBulkDeleteCounts(t *testing.T) {
 		}
 		return sizes, keys
 	}
-	sizes, keys := pages("")
+	sizes, keys := pages("/schedules?")
 	if diff := cmp.Diff([]int{100, 51}, sizes); diff != "" || keys[0] != "a/000" || keys[150] != "b" {
 		t.Error(diff, keys)
 	}
-	sizes, keys = pages("prefix=a%2F&limit=140&order=due")
+	sizes, keys = pages("/schedules?prefix=a%2F&limit=140&order=due")
 	if diff := cmp.Diff([]int{140, 10}, sizes); diff != "" || keys[0] != "a/149" || keys[149] != "a/000" {
 		t.Error(diff, keys)
+	}
+	e.letters = map[string]*schedule.Entry{"d1": kept("d1", 400, "no"), "d2": kept("d2", 400, "no"), "e": kept("e", 400, "no")}
+	sizes, keys = pages("/deadletters?prefix=d&limit=1")
+	if diff := cmp.Diff([]string{"d1", "d2"}, keys); diff != "" || len(sizes) != 2 {
+		t.Error(diff, sizes)
 	}
 	if w := e.do("DELETE", base+"/schedules?prefix=a%2F", ""); w.Body.String() != `{"deleted":150}`+"\n" {
 		t.Error(w.Body)

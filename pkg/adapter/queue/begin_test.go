@@ -77,6 +77,9 @@ func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 		if _, ok := d.Begin(); !ok {
 			t.Error("it does not begin")
 		}
+		if next, err := s.Take(); next != nil || err != nil {
+			t.Errorf("the key is in two deliveries at a time: %+v %v", next, err)
+		}
 	})
 }
 
