@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -46,39 +45,6 @@ func TestStop_WaitsThenCutsOff(t *testing.T) {
 		if diff := cmp.Diff([]string{"0s quick", "0s slow"}, c.starts()); diff != "" {
 			t.Error(diff)
 		}
-	})
-}
-
-// A delivery that a crash cut off is made again under the same id.
-func TestCrash_DeliversAgainUnderTheSameID(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &core{T: t, began: time.Now(), counts: map[string]int{}, underWay: map[string]int{}, most: map[string]int{}, answer: hangs}
-		fs := vfs.NewCrashableMem()
-		c.open(fs, 0)
-		s := c.source("s", nil)
-		c.put(s, "k", in(time.Second))
-		c.put(s, "event", in(time.Second))
-		c.pass(2 * time.Second)
-		e := in(24 * time.Hour)
-		e.Ingested, e.Event = true, &schedule.Event{ID: "1", Source: "elsewhere", Type: "changed"}
-		c.put(s, "event", e) // comes in behind, and must not postpone what was due
-		clone := fs.CrashClone(vfs.CrashCloneCfg{})
-		c.close()
-		c.open(clone, 0)
-		c.source("s", nil)
-		want := []string{"1s event", "1s k", "2s event changed", "2s k"}
-		if diff := cmp.Diff(want, c.starts()); diff != "" {
-			t.Error(diff)
-		}
-		ids := map[string]string{}
-		for _, s := range c.deliveries() {
-			if s.Key == "k" && ids[s.Key] != "" && ids[s.Key] != s.ID {
-				t.Errorf("ids %s and %s", ids[s.Key], s.ID)
-			}
-			ids[s.Key] = s.ID
-		}
-		c.close()
 	})
 }
 

@@ -75,7 +75,7 @@ func code(err error) Code {
 func TestApply_PolicyDecidesTheTime(t *testing.T) {
 	t.Parallel()
 	const due, retry = -time.Minute, time.Minute // of betweenKey
-	for _, tc := range []struct {
+	type row struct {
 		name    string
 		cur     *Entry
 		own     bool
@@ -84,13 +84,8 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 		result  Result // "" = already_exists
 		dueIn   time.Duration
 		retryIn time.Duration // 0 = none
-	}{
-		{"absent, replace", nil, false, Replace, soon, Created, soon, 0},
-		{"absent, earliest", nil, false, Earliest, soon, Created, soon, 0},
-		{"absent, latest", nil, false, Latest, soon, Created, soon, 0},
-		{"absent, keep", nil, false, Keep, soon, Created, soon, 0},
-		{"absent, fail", nil, false, Fail, soon, Created, soon, 0},
-
+	}
+	rows := []row{
 		{"waiting, replace with a sooner time", &waitingKey, false, Replace, soon, Replaced, soon, 0},
 		{"waiting, replace with a later time", &waitingKey, false, Replace, late, Replaced, late, 0},
 		{"waiting, replace with the same time", &waitingKey, false, Replace, time.Minute, Replaced, time.Minute, 0},
@@ -119,12 +114,6 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 		{"between attempts, keep", &betweenKey, false, Keep, soon, Kept, due, retry},
 		{"between attempts, fail", &betweenKey, false, Fail, soon, "", 0, 0},
 
-		{"in flight, replace", &flyingKey, true, Replace, soon, Created, soon, 0},
-		{"in flight, earliest", &flyingKey, true, Earliest, soon, Created, soon, 0},
-		{"in flight, latest", &flyingKey, true, Latest, soon, Created, soon, 0},
-		{"in flight, keep", &flyingKey, true, Keep, soon, Created, soon, 0},
-		{"in flight, fail", &flyingKey, true, Fail, soon, Created, soon, 0},
-
 		{"behind, replace", &behindKey, false, Replace, soon, Replaced, soon, 0},
 		{"behind, earliest with a sooner time", &behindKey, false, Earliest, soon, Replaced, soon, 0},
 		{"behind, earliest with a later time", &behindKey, false, Earliest, late, Merged, time.Minute, 0},
@@ -132,7 +121,11 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 		{"behind, latest with a later time", &behindKey, false, Latest, late, Replaced, late, 0},
 		{"behind, keep", &behindKey, false, Keep, soon, Kept, time.Minute, 0},
 		{"behind, fail", &behindKey, false, Fail, soon, "", 0, 0},
-	} {
+	}
+	for _, p := range policies {
+		rows = append(rows, row{"absent, " + string(p), nil, false, p, soon, Created, soon, 0}, row{"in flight, " + string(p), &flyingKey, true, p, soon, Created, soon, 0})
+	}
+	for _, tc := range rows {
 		for _, ingested := range []bool{false, true} {
 			name := tc.name + ", PUT"
 			r := put(tc.delay, tc.policy)

@@ -39,11 +39,13 @@ var outcomes = map[string]Outcome{
 	"again in 90 s":  {Kind: Succeeded, Again: &RescheduleAfter{After: late}},
 	"again at":       {Kind: Succeeded, Again: &RescheduleAfter{At: t0.Add(soon)}},
 	"again long ago": {Kind: Succeeded, Again: &RescheduleAfter{At: t0.Add(-time.Hour)}},
+	"again at once":  {Kind: Succeeded, Again: &RescheduleAfter{}},
 	"never":          {Kind: Succeeded, Never: true},
 	"500":            {Kind: Failed},
 	"503 in 60 s":    {Kind: Failed, RetryAfter: time.Minute},
 	"500, in 30 s":   {Kind: Failed, Again: &RescheduleAfter{After: soon}},
 	"503, at once":   {Kind: Failed, Again: &RescheduleAfter{}, RetryAfter: time.Minute},
+	"400, at once":   {Kind: Rejected, Again: &RescheduleAfter{}},
 	"400, in 30 s":   {Kind: Rejected, Again: &RescheduleAfter{After: soon}},
 	"400, in 90 s":   {Kind: Rejected, Again: &RescheduleAfter{After: late}},
 	"400":            {Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("no")}},
@@ -56,30 +58,33 @@ var finishes = []struct{ situations, outcomes, want string }{
 	{"alone | an event behind, expired | a PUT behind, expired", "2xx | never", "delivered, gone"},
 	{"alone | an event behind, expired | a PUT behind, expired", "again in 30 s | again at", "delivered [due 30, 0/0, 9.9]"},
 	{"alone | an event behind, expired | a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
-	{"alone | an event behind, expired | a PUT behind, expired", "again long ago", "delivered [due 0.005, 0/0, 9.9]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "again long ago | again at once", "delivered [due 0.005, 0/0, 9.9]"},
 	{"alone | an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
 	{"alone | an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
 	{"alone | an event behind, expired", "400", "dropped, gone"},
 	{"alone | an event behind, expired", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
 	{"alone | an event behind, expired", "503, at once", "retrying [due -60, retry 0.005, 8/3, 5.5]"},
+	{"alone | an event behind, expired | a PUT behind, expired", "400, at once", "dropped [due 0.005, 0/0, 9.9]"},
 	{"alone | an event behind, expired | a PUT behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
 	{"alone | an event behind, expired | a PUT behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
 	{"a PUT behind | a PUT behind, expired", "aborted | 500 | 503 in 60 s | 500, in 30 s | 503, at once", "superseded, unchanged"},
 	{"a PUT behind", "2xx | again in 90 s | never", "delivered, unchanged"}, // its counter stays its own
 	{"a PUT behind", "again in 30 s | again at", "delivered [due 30, 1/0, 9.6]"},
-	{"a PUT behind", "again long ago", "delivered [due 0.005, 1/0, 9.6]"},
+	{"a PUT behind", "again long ago | again at once", "delivered [due 0.005, 1/0, 9.6]"},
 	{"a PUT behind", "400 | 400, in 90 s", "dropped, unchanged"},
+	{"a PUT behind", "400, at once", "dropped [due 0.005, 1/0, 9.6]"},
 	{"a PUT behind", "400, in 30 s", "dropped [due 30, 1/0, 9.6]"},
 
 	{"an event behind | an event replaced it", "2xx | again in 90 s | never", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded; the object came back
 	{"an event behind | an event replaced it", "again in 30 s | again at", "delivered [due 30, 0/0, 9.6]"},
-	{"an event behind | an event replaced it", "again long ago", "delivered [due 0.005, 0/0, 9.6]"},
+	{"an event behind | an event replaced it", "again long ago | again at once", "delivered [due 0.005, 0/0, 9.6]"},
 	{"an event behind", "500", "retrying [due -60, retry 4, 8/0, 6.6]"}, // with retries of its own
 	{"an event behind", "503 in 60 s", "retrying [due 60, 8/0, 6.6]"},   // an event is not postponed
 	{"an event behind | an event replaced it", "400", "dropped [due 60, 8/0, 6.6]"},
 	{"an event behind", "500, in 30 s", "retrying [due -60, retry 30, 8/0, 6.6]"},
 	{"an event behind", "503, at once", "retrying [due -60, retry 0.005, 8/0, 6.6]"},
+	{"an event behind | an event replaced it", "400, at once", "dropped [due 0.005, 0/0, 9.6]"},
 	{"an event behind | an event replaced it", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
 	{"an event behind | an event replaced it", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
 
@@ -194,6 +199,7 @@ func TestMaxInterval_BringsAKeyBack(t *testing.T) {
 		"after a rejection":                       {same, hour, "400", nil, "dropped [due 3600, 0/0, 9.9]"},
 		"a rejection that names a time":           {same, hour, "400, in 30 s", nil, "dropped [due 30, 0/0, 9.9]"},
 		"not at once":                             {same, 1, "2xx", nil, "delivered [due 0.005, 0/0, 9.9]"},
+		"not at once after a rejection":           {same, 1, "400", nil, "dropped [due 0.005, 0/0, 9.9]"},
 		"not when it expired during a failure":    {expired, hour, "500", nil, "expired, gone"},
 		"when it expired during a success":        {expired, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
 	} {

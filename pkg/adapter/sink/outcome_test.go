@@ -86,109 +86,69 @@ func TestFailure_CarriesTheStartOfTheBody(t *testing.T) {
 func TestAnswer_Waits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	type wait struct {
-		again, retryAfter time.Duration // -1: none
-		never             bool
-		unreadable        string // the header's name and value, as they are quoted
+	again := func(d time.Duration) schedule.Outcome {
+		return schedule.Outcome{Again: &schedule.RescheduleAfter{After: d}}
 	}
-	in := func(d time.Duration) wait { return wait{again: d, retryAfter: 0} }
-	retry := func(d time.Duration) wait { return wait{again: -1, retryAfter: d} }
-	bad := func(quoted string) wait { return wait{again: -1, unreadable: quoted} }
-	none, never := wait{again: -1}, wait{again: -1, never: true}
-	const again, retryAfter = "Reschedule-After", "Retry-After"
-	all2xx, all := []int{200, 202, 204}, func(codes ...int) []int { return codes }
+	retry := func(d time.Duration) schedule.Outcome { return schedule.Outcome{RetryAfter: d} }
+	none, never := schedule.Outcome{}, schedule.Outcome{Never: true}
+	unreadable := schedule.Outcome{Failure: schedule.Failure{Data: []byte(" is not a duration")}}
+	const inAMinute, aMinuteAgo = "Sat, 21 Nov 2026 09:01:00 GMT", "Sat, 21 Nov 2026 08:59:00 GMT"
 	for _, tt := range []struct {
-		codes  []int
-		name   string
-		values []string
-		want   wait
+		codes, header string
+		values        string // one each, separated by |; of several lines
+		want          schedule.Outcome
 	}{
-		{all2xx, again, []string{"5m"}, in(5 * time.Minute)},
-		{all2xx, again, []string{"PT5M"}, in(5 * time.Minute)},
-		{all2xx, again, []string{"P1DT1H"}, in(25 * time.Hour)},
-		{all2xx, again, []string{"90"}, in(90 * time.Second)},
-		{all2xx, again, []string{"0.25"}, in(250 * time.Millisecond)},
-		{all2xx, again, []string{"0.0000000001"}, in(1)},
-		{all2xx, again, []string{"0"}, in(0)},
-		{all2xx, again, []string{"0s"}, in(0)},
-		{all2xx, again, []string{"-1"}, in(0)},
-		{all2xx, again, []string{"-5m"}, in(0)},
-		{all2xx, again, []string{"1e3"}, in(1000 * time.Second)},
-		{all2xx, again, []string{"999999h"}, in(schedule.MaxDuration)},
-		{all2xx, again, []string{"3155760000"}, in(schedule.MaxDuration)},
-		{all2xx, again, []string{"3155760001"}, in(schedule.MaxDuration)},
-		{all2xx, again, []string{"never"}, never},
-		{all2xx, again, []string{" NEVER"}, never},
-		{all2xx, again, []string{"NaN"}, bad(`"NaN"`)},
-		{all2xx, again, []string{"0x10"}, bad(`"0x10"`)},
-		{all2xx, again, []string{"soon"}, bad(`"soon"`)},
-		{all2xx, again, []string{""}, bad(`""`)},
-		{all2xx, again, []string{"7x"}, bad(`"7x"`)},
-		{all2xx, again, []string{"2026-11-21T09:00:00Z"}, bad(`"2026-11-21T09:00:00Z"`)},
-		{all2xx, again, []string{"Sat, 21 Nov 2026 09:00:00 GMT"}, bad(`"Sat, 21 Nov 2026 09:00:00 GMT"`)},
-		{all2xx, again, []string{"5m", "5m"}, in(5 * time.Minute)},
-		{all2xx, again, []string{"5m, 5m"}, in(5 * time.Minute)}, // a proxy joined them
-		{all2xx, again, []string{"never", "never"}, never},
-		{all2xx, again, []string{"5m", "6m"}, bad(`"5m, 6m"`)},
-		{all2xx, "Ce-Rescheduleafter", []string{"5m", "5m"}, in(5 * time.Minute)},
+		{"200 202 204", "Reschedule-After", "5m|PT5M|300|5m\n5m|5m, 5m", again(5 * time.Minute)}, // a proxy may have joined lines
+		{"200 202 204", "Reschedule-After", "P1DT1H", again(25 * time.Hour)},
+		{"200 202 204", "Reschedule-After", "0.25", again(250 * time.Millisecond)},
+		{"200 202 204", "Reschedule-After", "0.0000000001", again(1)},
+		{"200 202 204", "Reschedule-After", "0|0s|-1|-5m", again(0)},
+		{"200 202 204", "Reschedule-After", "1e3", again(1000 * time.Second)},
+		{"200 202 204", "Reschedule-After", "999999h|3155760000|3155760001", again(schedule.MaxDuration)},
+		{"200 202 204", "Reschedule-After", "never| NEVER|never\nnever", never},
+		{"200 202 204", "Reschedule-After", "NaN|0x10|soon||7x|2026-11-21T09:00:00Z|" + inAMinute + "|5m\n6m", unreadable},
+		{"200 202 204", "Ce-Rescheduleafter", "5m\n5m", again(5 * time.Minute)}, // of what is no event, which is told
+		{"200 204", "Content-Type", "application/cloudevents+json", none},       // and a coding, see below
 
-		{all(500), again, []string{"5m"}, in(5 * time.Minute)},
-		{all(404), again, []string{"90"}, in(90 * time.Second)},
-		{all(503), again, []string{"0"}, in(0)},
-		{all(400), again, []string{"PT1H"}, in(time.Hour)},
-		{all(301), again, []string{"1s"}, in(time.Second)},
-		{all(500, 422), again, []string{"never"}, none},
-		{all(500), again, []string{"-5m"}, in(0)},
-		{all(500), again, []string{""}, bad(`""`)},
-		{all(409, 503), again, []string{"7x"}, bad(`"7x"`)},
-		{all(422), again, []string{"tomorrow"}, bad(`"tomorrow"`)},
+		{"500 404 503 400 301", "Reschedule-After", "5m", again(5 * time.Minute)},
+		{"500 503", "Reschedule-After", "0|-5m", again(0)},
+		{"500 422", "Reschedule-After", "never", none},
+		{"500 409 503 422", "Reschedule-After", "7x|tomorrow|", unreadable},
 
-		{all(429, 503), retryAfter, []string{"120"}, retry(2 * time.Minute)},
-		{all(500, 404), retryAfter, []string{"120"}, none},
-		{all(429), retryAfter, []string{"1.5"}, retry(1500 * time.Millisecond)},
-		{all(429), retryAfter, []string{"0"}, none},
-		{all(429), retryAfter, []string{"-5"}, none},
-		{all(429), retryAfter, []string{"soon"}, bad(`"soon"`)},
-		{all(500), retryAfter, []string{"soon"}, none},
-		{all(429), retryAfter, []string{"1h"}, retry(time.Hour)},
-		{all(429, 503), retryAfter, []string{now.Add(90 * time.Second).Format(http.TimeFormat)}, retry(90 * time.Second)},
-		{all(503), retryAfter, []string{now.Add(-90 * time.Second).Format(http.TimeFormat)}, none},
-		{all(503), retryAfter, []string{"99999999999999999999"}, retry(schedule.MaxDuration)},
-
-		{all(200, 204), "Content-Type", []string{"application/cloudevents+json"}, none}, // and a coding: see below
+		{"429 503", "Retry-After", "120|2m", retry(2 * time.Minute)},
+		{"429", "Retry-After", "1.5", retry(1500 * time.Millisecond)},
+		{"429 503", "Retry-After", inAMinute, retry(time.Minute)},
+		{"503", "Retry-After", "99999999999999999999", retry(schedule.MaxDuration)},
+		{"429", "Retry-After", "0|-5|" + aMinuteAgo, none},
+		{"429", "Retry-After", "soon", unreadable},
+		{"500 404", "Retry-After", "120|soon", none},
 	} {
-		for _, code := range tt.codes {
-			url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()[tt.name] = tt.values
-				if tt.name == "Content-Type" {
-					w.Header().Set("Content-Encoding", "gzip")
+		for code := range strings.FieldsSeq(tt.codes) {
+			code, _ := strconv.Atoi(code)
+			for value := range strings.SplitSeq(tt.values, "|") {
+				url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header()[tt.header] = strings.Split(value, "\n")
+					if tt.header == "Content-Type" {
+						w.Header().Set("Content-Encoding", "gzip")
+					}
+					w.WriteHeader(code)
+				})
+				s, l := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
+				got, want, unreadable := send(t, s, attempt(url)), tt.want, tt.want.Failure.Data != nil
+				if want.Kind = kind(code); want.Kind == schedule.Succeeded && unreadable {
+					want.Kind = schedule.Failed
+					l.told = append(l.told, "GitRepo/team-a/site: "+string(got.Failure.Data))
 				}
-				w.WriteHeader(code)
-			})
-			s, l := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
-			got, success := send(t, s, attempt(url)), kind(code) == schedule.Succeeded
-			want := schedule.Outcome{Kind: kind(code), RetryAfter: tt.want.retryAfter, Never: tt.want.never}
-			if tt.want.again >= 0 {
-				want.Again = &schedule.RescheduleAfter{After: tt.want.again}
-			}
-			if success && tt.want.unreadable != "" {
-				want.Kind = schedule.Failed
-			}
-			if want.Kind != schedule.Succeeded {
-				want.Failure = schedule.Failure{Dest: url, Code: code, Data: got.Failure.Data}
-			}
-			if d := cmp.Diff(want, got, butStatus); d != "" {
-				t.Errorf("%s %q on %d: %s", tt.name, tt.values, code, d)
-			}
-			said := strings.Join(l.told, ", ")
-			if success {
-				said = "GitRepo/team-a/site: " + string(got.Failure.Data)
-			}
-			if full := "GitRepo/team-a/site: " + tt.name + ": " + tt.want.unreadable + " is not a duration"; tt.want.unreadable != "" && !strings.HasPrefix(said, full) {
-				t.Errorf("%s %q on %d is told as %q", tt.name, tt.values, code, said)
-			}
-			if told := len(l.told) > 0; told != (!success && tt.want.unreadable != "") && tt.name != "Ce-Rescheduleafter" {
-				t.Errorf("%s %q on %d: told %q", tt.name, tt.values, code, l.told)
+				if want.Failure = (schedule.Failure{}); want.Kind != schedule.Succeeded {
+					want.Failure = schedule.Failure{Dest: url, Code: code, Data: got.Failure.Data}
+				}
+				if d := cmp.Diff(want, got, butStatus); d != "" {
+					t.Errorf("%s %q on %d: %s", tt.header, value, code, d)
+				}
+				told := fmt.Sprintf("GitRepo/team-a/site: %s: %q is not a duration", tt.header, strings.ReplaceAll(value, "\n", ", "))
+				if unreadable != (len(l.told) == 1) && tt.header != "Ce-Rescheduleafter" || unreadable && !strings.HasPrefix(l.told[0], told) {
+					t.Errorf("%s %q on %d: told %q", tt.header, value, code, l.told)
+				}
 			}
 		}
 	}
