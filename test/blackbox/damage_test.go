@@ -18,8 +18,7 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// Two damaged bytes anywhere among what the store derives, and in the records themselves, stop neither the start nor
-// the source: what can be read is delivered.
+// Two damaged bytes anywhere stop neither the start nor the source: what can be read is delivered.
 func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 	t.Parallel()
 	const keys, places = 1000, 5

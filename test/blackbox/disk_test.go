@@ -177,8 +177,7 @@ func fill(t *testing.T, file string, but int64) {
 	}
 }
 
-// While the disk is full to the last byte, what waits for space holds up neither the reads of other sources nor, beside
-// a reload, the end.
+// While the disk is full to the last byte, reads of other sources, a reload and the end go on.
 func TestFullDisk_ReadsAndTheEndGoOn(t *testing.T) {
 	t.Parallel()
 	waits, reads := &source{name: "full-waits"}, &source{name: "full-reads"}

@@ -16,8 +16,7 @@ import (
 // hack/test-upgrade.sh sets it.
 var older = flag.String("upgrade.from", "", "PROGRAM of an older adapter; default this one, which shows that load outlives restarts")
 
-// One data directory is served by the older adapter, by this one, and by both again, while callers write and keys come
-// due.
+// One data directory is served by the older adapter, by this one, and by both again, while callers write.
 func TestUpgrade_UnderLoadAndBack(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "upgraded"}

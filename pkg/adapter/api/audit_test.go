@@ -37,8 +37,7 @@ func auditEdge(t *testing.T, wanted bool, change ...func(*Config)) (*edge, func(
 	}
 }
 
-// Each change of an authenticated caller is logged once, with user, verb, source, key and result. Reads and refused
-// callers are not logged.
+// Each admitted change is logged once, with user, verb, source, key and result; reads and refused callers are not.
 func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	t.Parallel()
 	e, lines := auditEdge(t, true, func(c *Config) { c.Guard = access.NewTokens("secret", "other") })

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Local serves only requests for a loopback host, and refuses other sites: a web page must not call the adapter through
-// its user's browser.
+// Local serves only requests for a loopback host, and refuses other sites: no web page calls through a browser.
 func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -96,8 +96,7 @@ func TestPath_UnknownIsRefused(t *testing.T) {
 	}
 }
 
-// Routes and base URLs of clients add a slash to an address. Clients make the address with a slash of a call for the
-// key "..", which must have no effect.
+// An address may end with a slash, which clients also make of a call for the key "..": that has no effect.
 func TestAddress_SlashAtItsEndCountsAsNone(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)

@@ -42,8 +42,7 @@ func (e *edge) clock(method, target, body string, headers ...string) *clocked {
 	return w
 }
 
-// The time to read a body grows with the bytes that have arrived, from bodyGrace to bodyTime, so that a caller who
-// sends little is cut off early.
+// The time to read a body grows with the bytes that have arrived, from bodyGrace to bodyTime.
 func TestBody_HasTimeByWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,8 +65,7 @@ func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 	})
 }
 
-// A refusal for lack of memory has only refusalTime to be written, and closes its connection: a caller who does not
-// read it must not hold the request.
+// A refusal for lack of memory has only refusalTime to be written, and closes its connection.
 func TestRefusedRequest_HasLittleTimeToBeRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

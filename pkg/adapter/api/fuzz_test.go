@@ -32,8 +32,7 @@ func bounded(t *testing.T, body []byte, call func() *httptest.ResponseRecorder) 
 	return w
 }
 
-// FuzzPut wants of every body: an answer that is JSON, a request within its bounds when it is accepted, and the same
-// event when its answer is sent back.
+// FuzzPut wants an answer that is JSON, a request within its bounds, and the same event when the answer is sent back.
 func FuzzPut(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `{"delay":1.5}`, `{` + wholeBody + `}`, `{"backoff":{"base":"1s","factor":2,"cap":"1h","maxAttempts":3}}`,

@@ -48,12 +48,9 @@ func TestPut_BodyIsReadExactly(t *testing.T) {
 		{`{"event":{}}`, schedule.Request{Event: &schedule.Event{}}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.body, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(tt.want, newEdge(t).put(t, "k", tt.body)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		if diff := cmp.Diff(tt.want, newEdge(t).put(t, "k", tt.body)); diff != "" {
+			t.Errorf("%s: %s", tt.body, diff)
+		}
 	}
 }
 
@@ -97,19 +94,16 @@ func TestPut_EventIsReadExactly(t *testing.T) {
 			shown: `{"a0":"","b":true,"c":-2147483648}`},
 	}
 	for _, tt := range tests {
-		t.Run(tt.event, func(t *testing.T) {
-			t.Parallel()
-			e := newEdge(t)
-			if diff := cmp.Diff(&tt.want, e.put(t, "k", `{"event":`+tt.event+`}`).Event); diff != "" {
-				t.Error(diff)
-			}
-			if tt.shown == "" {
-				tt.shown = tt.event
-			}
-			if body := e.do("GET", base+"/schedules/k", "").Body.String(); !strings.HasSuffix(body, `,"event":`+tt.shown+"}\n") {
-				t.Errorf("shown as %s", body)
-			}
-		})
+		e := newEdge(t)
+		if diff := cmp.Diff(&tt.want, e.put(t, "k", `{"event":`+tt.event+`}`).Event); diff != "" {
+			t.Errorf("%s: %s", tt.event, diff)
+		}
+		if tt.shown == "" {
+			tt.shown = tt.event
+		}
+		if body := e.do("GET", base+"/schedules/k", "").Body.String(); !strings.HasSuffix(body, `,"event":`+tt.shown+"}\n") {
+			t.Errorf("%s is shown as %s", tt.event, body)
+		}
 	}
 }
 
@@ -192,22 +186,19 @@ func TestPut_BadFieldIsNamed(t *testing.T) {
 		{`{"event":{"data_base64":"` + base64.StdEncoding.EncodeToString([]byte(big+"x")) + `"}}`, "event.data_base64"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.body[:min(len(tt.body), 60)], func(t *testing.T) {
-			t.Parallel()
-			e := newEdge(t)
-			w := e.do("PUT", base+"/schedules/k", tt.body)
-			p := problemOf(t, w.Body.Bytes())
-			status, code := http.StatusBadRequest, "invalid_argument"
-			if len(tt.body) > schedule.MaxDataBytes {
-				status, code = http.StatusRequestEntityTooLarge, "too_large"
-			}
-			if w.Code != status || p.Code != code || p.Field != tt.field || !strings.HasPrefix(p.Detail, tt.field) || len(e.requests) != 0 {
-				t.Errorf("%d %+v", w.Code, p)
-			}
-			if tt.field == "body" && strings.Contains(p.Detail, "JSON") && !strings.Contains(p.Detail, "at byte ") {
-				t.Errorf("no position: %s", p.Detail)
-			}
-		})
+		e := newEdge(t)
+		w := e.do("PUT", base+"/schedules/k", tt.body)
+		p := problemOf(t, w.Body.Bytes())
+		status, code := http.StatusBadRequest, "invalid_argument"
+		if len(tt.body) > schedule.MaxDataBytes {
+			status, code = http.StatusRequestEntityTooLarge, "too_large"
+		}
+		if w.Code != status || p.Code != code || p.Field != tt.field || !strings.HasPrefix(p.Detail, tt.field) || len(e.requests) != 0 {
+			t.Errorf("%.60s: %d %+v", tt.body, w.Code, p)
+		}
+		if tt.field == "body" && strings.Contains(p.Detail, "JSON") && !strings.Contains(p.Detail, "at byte ") {
+			t.Errorf("%.60s: no position: %s", tt.body, p.Detail)
+		}
 	}
 }
 

@@ -50,8 +50,7 @@ func (e *edge) start(method, target, from string, length int64, body io.Reader) 
 	return done
 }
 
-// A body counts in the budget by the bytes that have arrived, not by its Content-Length, so that slow callers do not
-// use up the budget.
+// A body counts in the budget by the bytes that have arrived, not by its Content-Length.
 func TestSlowBodies_HoldWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +108,7 @@ func TestPeer_HasAShareOfTheRequests(t *testing.T) {
 	})
 }
 
-// A request with large headers is refused at once when there is no memory for it, because a request that waits is not
-// counted.
+// A request with large headers is refused at once without memory for it: one that waits is not counted.
 func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +123,7 @@ func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 	})
 }
 
-// The body of an unauthenticated caller counts for the caller's address, not for the source, so that strangers cannot
-// use up the share of a tenant.
+// The body of an unauthenticated caller counts for the caller's address, not for the source.
 func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	t.Parallel()
 	for user, want := range map[string]string{"": unauthenticatedNamespace, "a user": "default"} {
@@ -238,8 +235,7 @@ func TestPools_KeepNothingLarge(t *testing.T) {
 	}
 }
 
-// A body that takes long to decode needs a turn; a short one does not. While all turns are taken, the long one waits
-// and is refused with the reason.
+// A body that takes long to decode needs a turn; while all are taken it waits, and is refused with the reason.
 func TestLongBodies_TakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,8 +284,7 @@ func (c *claiming) Schedule(key string, r *schedule.Request, claim queue.ClaimMe
 	return c.fake.Schedule(key, r, nil)
 }
 
-// A long write waits for memory without its turn: a namespace that had used up its share held the turns, and large
-// calls of its neighbours were refused after 5 s.
+// A long write waits for memory without its turn, so that a namespace without memory holds up no other.
 func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

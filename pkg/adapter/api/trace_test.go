@@ -14,8 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 )
 
-// A request is a span, and what it schedules continues the span. An event that has a context of its own keeps it,
-// unless its call has one.
+// What a request schedules continues its span. An event keeps a context of its own, unless its call has one.
 func TestSpan_OfARequest(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -168,8 +168,7 @@ func TestSuspend_UntilResumed(t *testing.T) {
 	})
 }
 
-// More than the page can put aside came in while it was loading: the load was void, nothing asked for another, and the
-// source stood still.
+// More comes in than the page can put aside while it is loading: it is loaded again.
 func TestBurst_WhileTheFirstPageLoads(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", nil), 1000)

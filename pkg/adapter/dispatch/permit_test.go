@@ -107,8 +107,7 @@ func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 	})
 }
 
-// The deliveries a second of a namespace go to its sources in turn: one whose many keys are due again at once leaves
-// the others their share, and another namespace is not late.
+// The deliveries a second of a namespace go to its sources in turn, however many keys of one are due.
 func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
@@ -148,8 +147,7 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 	})
 }
 
-// A namespace whose ceiling is reached goes on when its delivery has ended, however many others wait for their own
-// ceilings.
+// A namespace at its ceiling goes on when its delivery has ended, however many others wait for theirs.
 func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
@@ -178,8 +176,7 @@ func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
 	})
 }
 
-// A source that waits behind the ceiling of its namespace, and then moves to another one with such a ceiling, does not
-// wait any more.
+// A source that waits for the ceiling of its namespace and moves to another one does not wait any more.
 func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")
@@ -239,8 +236,7 @@ func TestDeliveries_WithTLSCountMore(t *testing.T) {
 	}
 }
 
-// Dead letters have slots of their own, so that a dead letter sink that hangs delays no key. Once it answers, each
-// letter is delivered.
+// Dead letters have slots of their own: a dead letter sink that hangs delays no key, and gets each once it answers.
 func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
 	const dead = 3000 // more than are remembered while they wait
 	bubble(t, 0, func(c *core) {

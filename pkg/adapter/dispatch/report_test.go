@@ -47,8 +47,7 @@ func (c *core) metric(name, label string) (values []string) {
 	return values
 }
 
-// The time that due keys wait for a limit is counted while they wait, and for that limit alone: five a second, then one
-// at a time, then the namespace's.
+// The time that due keys wait for a limit is counted while they wait, and for that limit alone.
 func TestThrottled_SecondsByLimit(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.always(time.Second, schedule.Outcome{Kind: schedule.Succeeded})
@@ -117,8 +116,7 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 	})
 }
 
-// A sink that refuses everything does not fill the log: each source has a few lines a second of each kind, and the next
-// one says how many were left out.
+// Each source has a few lines of the log a second of each kind; the next one says how many were left out.
 func TestFailures_LinesOfASourceAreBounded(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.always(0, schedule.Outcome{Kind: schedule.Rejected})
@@ -142,8 +140,7 @@ func TestFailures_LinesOfASourceAreBounded(t *testing.T) {
 	})
 }
 
-// The last time at which an event was given up is known by what became of it, also of a dead letter that its sink
-// refused. Without one there is no series.
+// The time at which an event was given up last is known by what became of it. Without one there is no series.
 func TestGivenUp_TimeByResult(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {

@@ -40,8 +40,7 @@ func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
 	})
 }
 
-// A dead letter goes to another sink: its retry wakes the sink of the source no more than its delivery shows that it is
-// awake.
+// A dead letter goes to another sink: its retry wakes none, and its delivery does not show that one is awake.
 func TestWarmUp_IgnoresDeadLetters(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
@@ -85,8 +84,7 @@ func TestWarmUp_ThatHangs(t *testing.T) {
 	})
 }
 
-// Deliveries fail when none has succeeded for a minute and three have failed, and succeed after the next success. The
-// owner is told once each time.
+// Deliveries fail when three have failed and none has succeeded for a minute. The owner is told once each time.
 func TestHealth_FailsAfterAMinute(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		var ok atomic.Bool

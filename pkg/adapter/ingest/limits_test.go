@@ -62,8 +62,7 @@ func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 // costly takes some four fifths of what the expression for one event may cost.
 const costly = "event.data.all(x, event.data.all(y, x == y)) && false"
 
-// The events of a request share one cost limit, so that a batch cannot cost a thousand times as much as an event. It is
-// alone: it computes for so long on a busy machine that other tests would not get a turn in time.
+// The events of a request share one cost limit. It is alone: others would not get a turn on a busy machine.
 func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
 	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 	batch := func(n int, data string) string {

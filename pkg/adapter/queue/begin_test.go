@@ -123,8 +123,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 	}
 }
 
-// A key that comes after its source was suspended waits, also when a worker had asked for the next key before: on a
-// busy machine such a worker took it some milliseconds later.
+// A key that comes after its source was suspended waits, also when a worker had asked for the next one before.
 func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

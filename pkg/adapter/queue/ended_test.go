@@ -167,8 +167,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	return true
 }
 
-// The outcome of a delivery whose store ended meanwhile is dropped, and nothing is logged as an error: the next owner
-// delivers the key again.
+// The outcome of a delivery whose store ended meanwhile is dropped: the next owner delivers the key again.
 func TestFinish_StoreEnds(t *testing.T) {
 	t.Parallel()
 	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {

@@ -228,8 +228,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 	})
 }
 
-// In a source with maxInterval no letter could be redriven: the outcome that gave the event up left the key with its
-// next periodic occurrence, which counted as something newer.
+// The periodic occurrence that the outcome left when it gave the event up is nothing newer than the letter.
 func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -255,30 +254,28 @@ func TestRedrive_WorksWithMaxInterval(t *testing.T) {
 			return err
 		}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, _ := open(t, func(_ *Config, sp *schedule.Spec) {
-					sp.MaxInterval, sp.Letters = time.Hour, schedule.Letters{Keep: 5, MaxAge: 24 * time.Hour}
-					if c.sink {
-						sp.DeadLetter = &schedule.Target{URL: "http://letters"}
-					}
-				})
-				deliver(t, s, "k", c.o)
+		synctest.Test(t, func(t *testing.T) {
+			s, _ := open(t, func(_ *Config, sp *schedule.Spec) {
+				sp.MaxInterval, sp.Letters = time.Hour, schedule.Letters{Keep: 5, MaxAge: 24 * time.Hour}
 				if c.sink {
-					d := take(t, s)
-					must(t, errorOf(s.Finish(d, refused)))
-				}
-				if c.then != nil {
-					must(t, c.then(s))
-				}
-				there, err := s.Letters.Redrive("k", false, nil)
-				if there == c.newer || is(err, schedule.CodeExists) != c.newer {
-					t.Fatal(there, err)
-				}
-				if v, _, err := s.Get("k"); err != nil || (v.State == schedule.Due) == c.newer || v.Event.Type != "t-k" {
-					t.Errorf("%+v %v", v, err)
+					sp.DeadLetter = &schedule.Target{URL: "http://letters"}
 				}
 			})
+			deliver(t, s, "k", c.o)
+			if c.sink {
+				d := take(t, s)
+				must(t, errorOf(s.Finish(d, refused)))
+			}
+			if c.then != nil {
+				must(t, c.then(s))
+			}
+			there, err := s.Letters.Redrive("k", false, nil)
+			if there == c.newer || is(err, schedule.CodeExists) != c.newer {
+				t.Fatal(name, there, err)
+			}
+			if v, _, err := s.Get("k"); err != nil || (v.State == schedule.Due) == c.newer || v.Event.Type != "t-k" {
+				t.Errorf("%s: %+v %v", name, v, err)
+			}
 		})
 	}
 }

@@ -76,8 +76,7 @@ func (m *marking) end(t *testing.T) {
 	m.sizes = map[string]int64{}
 }
 
-// Marks count in the namespace's bytes and not in the source's. Their refusal names max-bytes, a 32nd of which is left
-// to keys. What does not grow is not refused.
+// Marks count in the namespace's bytes, of which a 32nd is left to keys, and not in the source's.
 func TestMarks_CountInTheNamespace(t *testing.T) {
 	t.Parallel()
 	mine := tenantSource("ns", "mine", schedule.Ceilings{MaxBytes: 32_000})
@@ -112,8 +111,7 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 	}
 }
 
-// The end of an object frees its mark and schedules its keys in one change, which a full namespace does not refuse when
-// the keys take less than the mark did.
+// The end of an object frees its mark for its keys in one change, which a full namespace does not refuse.
 func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
@@ -236,8 +234,7 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 	}
 }
 
-// A mark that cannot be read is not in the count when it is removed: the sum is never less than 0, which would let the
-// namespace exceed its ceiling.
+// A mark that cannot be read is not in the count when it is removed: the sum is never less than 0.
 func TestMarks_SumIsNeverLessThanZero(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{}))

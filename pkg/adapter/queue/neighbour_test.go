@@ -8,8 +8,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// A bulk call holds its keys' locks while it writes. Calls and deliveries of another source do not wait for it,
-// whatever their keys are.
+// Calls and deliveries of a source do not wait for a bulk call of another, which holds its keys' locks.
 func TestSource_WaitsForNoOthersBulk(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, tenantSource("ns", "a", schedule.Ceilings{}), tenantSource("ns", "b", schedule.Ceilings{}))

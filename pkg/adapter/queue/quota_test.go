@@ -140,8 +140,7 @@ func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 	}
 }
 
-// An outcome is never refused: the answer to a delivery may make the source exceed its quota, and only growth by
-// requests has to wait then.
+// An outcome is never refused: it may exceed the quota, and only growth by requests has to wait then.
 func TestQuota_OutcomesMayExceed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,8 +183,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 	})
 }
 
-// On a full disk what grows is refused, and a replacement that does not grow, a DELETE and a delivery work. A namespace
-// that has filled the disk leaves space for another one.
+// On a full disk only what grows is refused. A namespace that has filled it leaves space for another one.
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -257,8 +255,7 @@ func TestQuota_FollowsSourcesThatGoAndMove(t *testing.T) {
 	h.check("after it came back")
 }
 
-// Whatever happens, what is counted of a source, of its marks and of a namespace is what a scan of the store finds, and
-// no report exceeds the ceiling.
+// Whatever happens, what is counted is what a scan of the store finds, and no report exceeds the ceiling.
 func TestQuota_CountsAgreeWithTheStore(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -12,8 +12,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// TestConcurrency_KeepsAKeysOrder has real goroutines schedule, cancel and deliver a few keys: what a caller was told
-// holds for every delivery that starts later, and no key is in two deliveries at a time.
+// What a caller was told holds for every delivery that starts later, and no key is in two deliveries at a time.
 func TestConcurrency_KeepsAKeysOrder(t *testing.T) {
 	t.Parallel()
 	const keys, callers, workers, calls = 4, 4, 4, 400

@@ -132,53 +132,37 @@ func TestApply_PolicyDecidesTheTime(t *testing.T) {
 			if ingested {
 				name, r = tc.name+", event", event(tc.delay, tc.policy)
 			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				if tc.result == "" {
-					c, err := r.Apply(inputs(&Spec{}), tc.cur, tc.own)
-					if code(err) != CodeExists || c != (Change{}) {
-						t.Errorf("got %+v, %v, want %s", c, err, CodeExists)
-					}
-					return
+			if tc.result == "" {
+				c, err := r.Apply(inputs(&Spec{}), tc.cur, tc.own)
+				if code(err) != CodeExists || c != (Change{}) {
+					t.Errorf("%s: %+v, %v, want %s", name, c, err, CodeExists)
 				}
-				c := apply(t, r, tc.cur, tc.own, &Spec{})
-				if c.Result != tc.result {
-					t.Errorf("result %s, want %s", c.Result, tc.result)
+				continue
+			}
+			c := apply(t, r, tc.cur, tc.own, &Spec{})
+			want := [3]time.Time{t0.Add(tc.dueIn)} // due, retry, previously due
+			if tc.retryIn != 0 {
+				want[1] = t0.Add(tc.retryIn)
+			}
+			if tc.result == Replaced || tc.result == Merged { // only an occurrence that waited has one
+				want[2] = tc.cur.DueAt
+			}
+			if got := [3]time.Time{c.Entry.DueAt, c.Entry.RetryAt, c.Entry.PreviousDueAt}; c.Result != tc.result || !cmp.Equal(want, got) {
+				t.Errorf("%s: %s %v, want %s %v", name, c.Result, got, tc.result, want)
+			}
+			if tc.result == Kept {
+				if c.Entry != tc.cur || c.Supersedes || c.NewObject {
+					t.Errorf("%s: kept, but something changed: %+v", name, c)
 				}
-				if want := t0.Add(tc.dueIn); !c.Entry.DueAt.Equal(want) {
-					t.Errorf("due %v, want %v", c.Entry.DueAt, want)
-				}
-				want := time.Time{}
-				if tc.retryIn != 0 {
-					want = t0.Add(tc.retryIn)
-				}
-				if !c.Entry.RetryAt.Equal(want) {
-					t.Errorf("retry %v, want %v", c.Entry.RetryAt, want)
-				}
-				previous := time.Time{} // only an occurrence that waited has one
-				if tc.result == Replaced || tc.result == Merged {
-					previous = tc.cur.DueAt
-				}
-				if !c.Entry.PreviousDueAt.Equal(previous) {
-					t.Errorf("previously due %v, want %v", c.Entry.PreviousDueAt, previous)
-				}
-				if tc.result == Kept {
-					if c.Entry != tc.cur || c.Supersedes || c.NewObject {
-						t.Errorf("kept, but something changed: %+v", c)
-					}
-					return
-				}
-				wantEvent := newer // the newest accepted one
-				if !ingested {
-					wantEvent = snapshot(tc.cur).Event
-				}
-				if c.Entry.Event != wantEvent {
-					t.Errorf("event %v, want %v", c.Entry.Event, wantEvent)
-				}
-				if c.Entry.Revision != 9 || !c.Entry.ScheduledAt.Equal(t0) {
-					t.Errorf("revision %d of %v, want 9 of %v", c.Entry.Revision, c.Entry.ScheduledAt, t0)
-				}
-			})
+				continue
+			}
+			wantEvent := newer // the newest accepted one
+			if !ingested {
+				wantEvent = snapshot(tc.cur).Event
+			}
+			if c.Entry.Event != wantEvent || c.Entry.Revision != 9 || !c.Entry.ScheduledAt.Equal(t0) {
+				t.Errorf("%s: event %v, revision %d of %v", name, c.Entry.Event, c.Entry.Revision, c.Entry.ScheduledAt)
+			}
 		}
 	}
 }
@@ -346,8 +330,7 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	}
 }
 
-// What another object says about a key's object fills in a uid that the key does not have. It is no new object, which
-// would end the schedule that another caller made.
+// What another object says about a key's object fills in a uid that is missing, and makes no new object of it.
 func TestApply_HearsayOfAUID(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour

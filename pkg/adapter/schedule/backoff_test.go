@@ -40,8 +40,7 @@ func TestBackoff_OfARequest(t *testing.T) {
 	}
 }
 
-// Exact arithmetic as the oracle: never less than it says but for the last digit of a float64, never over the cap,
-// never shorter than the wait before.
+// Never less than exact arithmetic says but for a float's last digit, never over the cap, never shorter than before.
 func TestBackoff_ExactArithmetic(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -233,8 +233,7 @@ func TestFinish_RetryExpires(t *testing.T) {
 	}
 }
 
-// When an occurrence that fails has expired by the time of its retry, an event that came in behind it is not brought
-// forward.
+// An event behind an occurrence that has expired by the time of its retry is not brought forward.
 func TestFinish_ExpiredBeforeAnEvent(t *testing.T) {
 	t.Parallel()
 	const retry, asked = 4 * time.Second, 30 * time.Second
@@ -342,8 +341,7 @@ func TestEvent_VanishesNotWithAnExpiry(t *testing.T) {
 	}
 }
 
-// An event that comes to a failing key comes up at a distance to the failure that grows up to a second. The next
-// attempt is not postponed, and a PUT has no distance.
+// An event that comes to a failing key keeps a distance to the failure that grows up to a second.
 func TestEvent_KeepsItsDistanceToAFailure(t *testing.T) {
 	t.Parallel()
 	storm := func(r *Request, attempt uint32, retry time.Duration) time.Duration {

@@ -64,8 +64,7 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	}
 }
 
-// What callers choose counts byte by byte; attempts and the trace of a call do not, so that a replacement by the same
-// never grows.
+// What callers choose counts byte by byte; attempts and the trace of a call do not.
 func TestEntrySize_CountsWhatCallersChoose(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The API server was away and gave no token. Each try counted as a failed one, and the event of a sink that was well
-// was given up.
+// What was not sent, for want of a token, is no failed attempt.
 func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
 	retries := 2
 	src := &Spec{Delivery: Delivery{Retry: &retries}}

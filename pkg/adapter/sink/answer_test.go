@@ -14,8 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// A sink whose answers cannot be read does not fill the log: 2,000 deliveries a second of a namespace were as many
-// lines.
+// A sink whose answers cannot be read does not fill the log.
 func TestWarnings_OfOneSourceAreBounded(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -164,8 +163,7 @@ func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
 	}
 }
 
-// Large replies share buffers, but not while an event is in one: later replies, of each size, change nothing of an
-// earlier one.
+// Large replies share buffers, but later ones change nothing of an earlier event.
 func TestReply_KeepsItsDataWhileOthersCome(t *testing.T) {
 	t.Parallel()
 	data := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), freeReply/8<<(i%7)) }
@@ -203,8 +201,7 @@ func TestReply_KeepsItsDataWhileOthersCome(t *testing.T) {
 	}
 }
 
-// The sink of dead letters took a letter, and its answer had a wait that cannot be read: the letter was posted again
-// and again. A letter has no next time, so the status alone decides.
+// A letter has no next time: the status alone decides, whatever wait its answer has.
 func TestDeadLetter_TakenOnceWhateverIsReplied(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]func(http.Header){

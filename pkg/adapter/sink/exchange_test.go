@@ -85,8 +85,7 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 	}
 }
 
-// A sink that answers each connection at once and resets it, as one that is overloaded, has answered, although the
-// request cannot be written.
+// A sink that answers each connection at once and resets it has answered, although no request was written.
 func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	t.Parallel()
 	dialled, reset := make(chan struct{}), make(chan struct{})

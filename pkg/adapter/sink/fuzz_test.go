@@ -43,8 +43,7 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzReply wants of every event in an answer that its time and its data are within their bounds, and that reading it
-// takes memory and time by its size. The bounds of both are coarse.
+// FuzzReply wants time and data within their bounds, and memory and time by the size of the reply.
 func FuzzReply(f *testing.F) {
 	const required = `"specversion":"1.0","id":"i","source":"/s","type":"t"`
 	for _, body := range []string{

@@ -119,8 +119,7 @@ func TestHeals_NamesBrokenForAMinute(t *testing.T) {
 	}
 }
 
-// The proxy breaks for a minute: each attempt fails, to be tried again, and the first one after the repair is
-// delivered.
+// The proxy breaks for a minute: each attempt fails, and the first one after the repair is delivered.
 func TestHeals_ProxyBrokenForAMinute(t *testing.T) {
 	t.Parallel()
 	secure := httptest.NewUnstartedServer(nil)

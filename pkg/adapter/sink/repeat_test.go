@@ -32,8 +32,7 @@ func closing(t *testing.T, answersFirst bool) (url string, requests func() int) 
 	return "http://" + address, func() int { return len(got) }
 }
 
-// A sink that closes a connection while a request is on its way made a failed attempt of it, which cost the key a retry
-// and its backoff.
+// A sink that closes a used connection while a request is on its way makes no failed attempt of it.
 func TestReusedConnection_ClosedIsNoFailedAttempt(t *testing.T) {
 	t.Parallel()
 	url, requests := closing(t, true)

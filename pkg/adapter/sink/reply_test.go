@@ -98,32 +98,29 @@ func TestReply_Cases(t *testing.T) {
 		"too large, an ordinary reply":        {structured, `{` + required + `,"x":"` + big[:9<<10] + `"}`, nil, false, 0, ""},
 		"far too much, structured":            {structured, strings.Repeat(" ", 2<<20), nil, false, 0, "the reply has more than 1048576 bytes"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-				for k, v := range tt.headers {
-					w.Header().Set(k, v)
-				}
-				if tt.headers["Content-Type"] == "" {
-					w.Header()["Content-Type"] = nil
-				}
-				io.WriteString(w, tt.body)
-			})
-			s, l := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
-			got := send(t, s, attempt(url))
-			want := schedule.Outcome{Kind: schedule.Succeeded, Again: tt.again, Never: tt.never}
-			if tt.again != nil && tt.again.Reply != nil && tt.body == "data" {
-				want.Again.Reply.Data = []byte(tt.body)
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			for k, v := range tt.headers {
+				w.Header().Set(k, v)
 			}
-			if tt.bad != "" {
-				want.Kind, want.Failure = schedule.Failed, schedule.Failure{Dest: url, Code: http.StatusOK, Data: got.Failure.Data}
+			if tt.headers["Content-Type"] == "" {
+				w.Header()["Content-Type"] = nil
 			}
-			if d := cmp.Diff(want, got, butStatus); d != "" || !strings.Contains(string(got.Failure.Data), tt.bad) {
-				t.Errorf("%s, detail %q, want %q", d, got.Failure.Data, tt.bad)
-			}
-			if l.warnings() != tt.warnings {
-				t.Errorf("%d warnings, want %d", l.warnings(), tt.warnings)
-			}
+			io.WriteString(w, tt.body)
 		})
+		s, l := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
+		got := send(t, s, attempt(url))
+		want := schedule.Outcome{Kind: schedule.Succeeded, Again: tt.again, Never: tt.never}
+		if tt.again != nil && tt.again.Reply != nil && tt.body == "data" {
+			want.Again.Reply.Data = []byte(tt.body)
+		}
+		if tt.bad != "" {
+			want.Kind, want.Failure = schedule.Failed, schedule.Failure{Dest: url, Code: http.StatusOK, Data: got.Failure.Data}
+		}
+		if d := cmp.Diff(want, got, butStatus); d != "" || !strings.Contains(string(got.Failure.Data), tt.bad) {
+			t.Errorf("%s: %s, detail %q, want %q", name, d, got.Failure.Data, tt.bad)
+		}
+		if l.warnings() != tt.warnings {
+			t.Errorf("%s: %d warnings, want %d", name, l.warnings(), tt.warnings)
+		}
 	}
 }

@@ -122,21 +122,18 @@ func TestBinary_Headers(t *testing.T) {
 			with(map[string]string{"Ce-Knativeerrordest": "http://sink/", "Ce-Knativeerrorcode": "500", "Ce-Knativeerrordata": ""}), "",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, seen := sinkOf(t, nil)
-			s, _ := newSender(t)
-			if o := send(t, s, attempt(url, tt.change)); o.Kind != schedule.Succeeded {
-				t.Fatalf("%+v", o)
-			}
-			got := <-seen
-			if d := cmp.Diff(tt.want, headersOf(got)); d != "" {
-				t.Error(d)
-			}
-			if string(got.body) != tt.body || got.Method != http.MethodPost || got.ContentLength != int64(len(tt.body)) {
-				t.Errorf("%s with %q, length %d", got.Method, got.body, got.ContentLength)
-			}
-		})
+		url, seen := sinkOf(t, nil)
+		s, _ := newSender(t)
+		if o := send(t, s, attempt(url, tt.change)); o.Kind != schedule.Succeeded {
+			t.Fatalf("%s: %+v", name, o)
+		}
+		got := <-seen
+		if d := cmp.Diff(tt.want, headersOf(got)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		if string(got.body) != tt.body || got.Method != http.MethodPost || got.ContentLength != int64(len(tt.body)) {
+			t.Errorf("%s: %s with %q, length %d", name, got.Method, got.body, got.ContentLength)
+		}
 	}
 }
 
@@ -201,8 +198,7 @@ func TestUnsendable_IsRejected(t *testing.T) {
 	}
 }
 
-// Data that is an event goes structured. A blank before datacontenttype does not hide it, which would forge the id of
-// the delivery.
+// Data that is an event goes structured, also behind a blank, so that it cannot forge the id of the delivery.
 func TestData_ThatIsAnEventGoesStructured(t *testing.T) {
 	t.Parallel()
 	url, seen := sinkOf(t, nil)
@@ -279,8 +275,7 @@ func TestTrust_CertificatesOfATarget(t *testing.T) {
 	}
 }
 
-// A token that the sink refuses with 401 is reported, so that the next delivery gets another. Nothing is reported of
-// other answers, and of deliveries without a token.
+// A token that the sink refuses with 401 is reported; other answers are not, nor deliveries without a token.
 func TestToken_RefusedIsReported(t *testing.T) {
 	t.Parallel()
 	status := http.StatusUnauthorized
@@ -373,8 +368,7 @@ func TestURL_UserIsBasicAuthentication(t *testing.T) {
 	}
 }
 
-// The largest event, with the longest key, the longest names and a token, passes a server that takes 16 KiB of headers,
-// as Node.js does.
+// The largest event, with the longest names and a token, passes a server that takes 16 KiB of headers, as Node.js.
 func TestHeaders_LargestEventPassesServers(t *testing.T) {
 	t.Parallel()
 	seen := make(chan http.Header, 1)

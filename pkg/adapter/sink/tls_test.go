@@ -72,8 +72,7 @@ func (c *atOnce) flush() {
 	c.held = nil
 }
 
-// An idle connection whose sink reads nothing is closed beside all deliveries: with TLS it is told of the end, for
-// which Close waits 5 s. Meanwhile no delivery found its transport.
+// An idle connection with TLS whose sink reads nothing, for which Close waits 5 s, is closed beside all deliveries.
 func TestIdleConnection_CloseDelaysNoDelivery(t *testing.T) {
 	t.Parallel()
 	authority, with := signed()

@@ -46,8 +46,7 @@ func TestTrust_CertificatesAreNotReadUnderTheLock(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be read are read once: each delivery would read a megabyte of them, which the status of an
-// object that is a sink may have, under the lock that all deliveries need.
+// Certificates that cannot be read are read once, not by each delivery under the lock that all need.
 func TestTrust_UnreadableCertificatesAreReadOnce(t *testing.T) {
 	const unreadable = "no PEM"
 	s := New(Config{})

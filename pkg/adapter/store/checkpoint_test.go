@@ -9,8 +9,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// There is one checkpoint at a time, and nothing is left of it: neither after an error, nor after the end of the
-// process.
+// There is one checkpoint at a time, and nothing is left of it after an error or the end of the process.
 func TestCheckpoint_OneAtATimeAndNoneLeft(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")

@@ -141,8 +141,7 @@ func checkImage(t *testing.T, i int, image image, states []storetest.State) {
 	mustVerify(t, image.fs, "data")
 }
 
-// After a power loss while the store is made, the directory opens: its marker is not there before the manifest that it
-// names.
+// After a power loss while the store is made, the directory opens: no marker is before its manifest.
 func TestOpen_PowerLossWhileMade(t *testing.T) {
 	t.Parallel()
 	r := storetest.Seed(t)

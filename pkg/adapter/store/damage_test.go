@@ -318,8 +318,7 @@ func TestRepair_OfALogCopiesTheRest(t *testing.T) {
 	}
 }
 
-// A start with the new directory of a repair that was cut off is refused: it would be a new store. Another repair into
-// it is not.
+// The new directory of a repair that was cut off is no store: only another repair may use it.
 func TestRepair_CutOffIsNoStore(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()

@@ -22,8 +22,7 @@ func (l *countingLog) Append(batch []byte) error {
 	return l.ownLog.Append(batch)
 }
 
-// A failed attempt, Reschedule-After and maxInterval wrote the whole event again, in a single adapter and in a group: a
-// sink that answered 500 filled the disk with garbage.
+// A failed attempt, Reschedule-After and maxInterval write no event again, in a single adapter and in a group.
 func TestOutcome_WritesNoEventBytes(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (db *DB, written func() uint64){
@@ -77,8 +76,7 @@ func TestOutcome_WritesNoEventBytes(t *testing.T) {
 	}
 }
 
-// An event that is missing, or is not the record's, makes its key alone unreadable. The key can be listed, removed, and
-// replaced.
+// An event that is missing, or is not the record's, makes its key alone unreadable.
 func TestEvent_MissingIsItsKeysDamage(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()

@@ -346,8 +346,7 @@ func TestFullDisk_CloseEnds(t *testing.T) {
 	})
 }
 
-// A disk that is full when the engine changes its log does not end the process: Close returns, the change is refused,
-// and what was acknowledged is there afterwards.
+// A full disk when the log changes: Close returns, the change is refused, and what was acknowledged is there.
 func TestFullDisk_CloseEndsAChangeOfLogs(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]func(errorfs.Op) bool{
@@ -405,8 +404,7 @@ func changes(op errorfs.Op) bool {
 	return false
 }
 
-// A disk that allocates space only at the fsync has maybe dropped what it could not write: nothing is acknowledged,
-// nothing is tried again.
+// An fsync without space has maybe dropped data: nothing is acknowledged, nothing is tried again.
 func TestFsync_WithoutSpaceIsFatal(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {

@@ -129,8 +129,7 @@ func TestMarks_PageEndsWhereKeysAreLarge(t *testing.T) {
 	}
 }
 
-// A mark or a state that makes no sense counts as absent, is counted as corrupt, and stops no other. The next one in
-// its place is read again.
+// A mark or a state that makes no sense counts as absent and as corrupt, and stops no other.
 func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
@@ -254,8 +253,7 @@ func TestDamage_OfMarksHidesOneTable(t *testing.T) {
 	}
 }
 
-// When a repair has lost an entry, a mark may say that it was scheduled: every object counts as changed then, and its
-// watch begins with a list.
+// When a repair has lost an entry, every object counts as changed, and its watch begins with a list.
 func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	t.Parallel()
 	fs, objects := markedStore(t, 3)
@@ -278,8 +276,7 @@ func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
 	}
 }
 
-// A source that changes what it watches, again and again, leaves no ranges that the next reads of all sources must go
-// through: 10,000 of them made each read 6 ms long.
+// A source that changes what it watches again and again leaves no ranges that reads of others go through.
 func TestRemoveWatch_KeepsReadsOfOthersQuick(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})

@@ -29,17 +29,14 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 		}},
 		{"in use", "in use by another process", func(t *testing.T, fs *vfs.MemFS) { open(t, Options{FS: fs}) }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			fs := vfs.NewMem()
-			test.prepare(t, fs)
-			for _, readOnly := range []bool{false, true} {
-				_, err := Open(Options{Dir: "data", FS: fs, ReadOnly: readOnly})
-				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `"data"`) {
-					t.Errorf("read-only %v: %v", readOnly, err)
-				}
+		fs := vfs.NewMem()
+		test.prepare(t, fs)
+		for _, readOnly := range []bool{false, true} {
+			_, err := Open(Options{Dir: "data", FS: fs, ReadOnly: readOnly})
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `"data"`) {
+				t.Errorf("%s, read-only %v: %v", test.name, readOnly, err)
 			}
-		})
+		}
 	}
 }
 

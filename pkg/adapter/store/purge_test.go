@@ -10,8 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Sources that are purged and come back at once start empty and keep what they get; the old rows of all of them go in
-// the background, also over a crash.
+// Sources that are purged and come back at once start empty; their old rows go in the background, also over a crash.
 func TestPurge_ManyComeBackAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -241,8 +241,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// A record decodes to the entry that it was encoded from, whatever the offset of its event's time, and whether or not
-// its strings share one copy.
+// A record decodes to its entry, whatever the offset of a time, and whether or not its strings share one copy.
 func TestRecord_ComesBack(t *testing.T) {
 	t.Parallel()
 	for _, offset := range []int{86_400, 86_401, 24*3600 + 30*60, -100 * 3600, 1 << 30} {

@@ -17,8 +17,7 @@ type disksLog struct {
 func (l *disksLog) MostDisks(is func(Disk) bool) bool { return is(l.d) }
 func (l *disksLog) Full() bool                        { return l.full }
 
-// A follower's disk filled up while the owner's had space, until the follower ended. The rules for the owner's disk
-// hold for a majority of the disks. Where the log alone has no space, only growth is refused.
+// The rules of space hold for a majority of the disks. Where the log alone has no space, only growth is refused.
 func TestSpace_FollowersDisksCount(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
@@ -58,8 +57,7 @@ func TestSpace_FollowersDisksCount(t *testing.T) {
 	must(t, errors.Join(db.Close(), v.Close()))
 }
 
-// The log took what the store had left free, until its next write failed and the process ended. What it may still take
-// is not free; on a small disk that is a quarter.
+// What the group's log may still take is not free; on a small disk that is a quarter.
 func TestSpace_LogHasItsPart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ total, now, want int64 }{

@@ -100,8 +100,7 @@ func cut(t *testing.T, fs vfs.FS, name string, size int64) {
 	}
 }
 
-// A damaged place in what was acknowledged refuses the start, also in the last change, and between records that are
-// larger than a block of the log.
+// A damaged place in what was acknowledged refuses the start, also in the last change and between large records.
 func TestLog_DamageRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs, name := unflushed(t, 20)
@@ -129,8 +128,7 @@ func TestLog_DamageRefusesTheStart(t *testing.T) {
 	}
 }
 
-// A store whose marker or whose list of tables is gone is not made anew in the place of the old one, whatever else is
-// gone.
+// A store whose marker or whose list of tables is gone is not made anew in the place of the old one.
 func TestManifest_Missing(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []string{"marker.manifest", "MANIFEST-"} {
@@ -167,8 +165,7 @@ func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
 	}
 }
 
-// A power loss while the list of what is on stable storage is written may leave any bytes of it: then nothing is
-// checked, and the store opens.
+// After a power loss while the list of what is synced is written, nothing is checked, and the store opens.
 func TestSynced_TornIsNotChecked(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
@@ -290,8 +287,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 	}
 }
 
-// A disk that is full for a moment, and allows neither to change nor to remove the file synced, leaves no line of a log
-// that is used again.
+// A disk that is full for a moment leaves no line of a log that is used again in the file synced.
 func TestSynced_FullDiskLeavesNoStaleLine(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool // a flush reads it too

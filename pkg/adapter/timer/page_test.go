@@ -11,8 +11,7 @@ import (
 
 var seed = flag.Uint64("timer.seed", 0, "seed of the random histories, 0 = new")
 
-// TestPage_EveryRowInOrder drives a page against an index that is a plain sorted slice, with loads that overlap
-// additions.
+// A page hands out all rows of an index in order, with loads that overlap additions.
 func TestPage_EveryRowInOrder(t *testing.T) {
 	t.Parallel()
 	first := *seed
@@ -124,8 +123,7 @@ func history(t *testing.T, seed uint64) {
 	}
 }
 
-// Rows of a key that was changed again and again without its time moving are equal but for the revision; cutting the
-// page between them lost the newest.
+// Cutting the page between rows of one key that differ by their revision alone loses none.
 func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 	t.Parallel()
 	p := New(2)
@@ -171,8 +169,7 @@ func TestAdd_ReportsANewHead(t *testing.T) {
 	}
 }
 
-// A small page is loaded under a flood: what comes in meanwhile is put aside, up to a bound beyond which the load is
-// made again.
+// What comes in while a page is loaded is put aside, up to a bound beyond which the load is made again.
 func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
 	t.Parallel()
 	for n, void := range map[int]bool{minArrivals: false, minArrivals + 1: true} {
