@@ -16,8 +16,7 @@ func TestEventStorm_KeepsTheBackoff(t *testing.T) {
 			t.Run(fmt.Sprint(policy, " ", took), func(t *testing.T) {
 				bubble(t, 0, func(c *core) {
 					c.always(took, schedule.Outcome{Kind: schedule.Failed})
-					retry := 3
-					s := c.source("s", func(s *schedule.Spec) { s.Delivery.Retry = &retry })
+					s := c.source("s", func(s *schedule.Spec) { s.Delivery.Retry = new(3) })
 					for i := range 2000 { // an event each 10 ms, for 20 s
 						r := in(0)
 						r.Ingested, r.Policy, r.Event = true, policy, &schedule.Event{ID: fmt.Sprint(i), Source: "/s", Type: "t"}

@@ -69,8 +69,7 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 
 // An ingested event does not call off an attempt, because an event never cancels a delivery.
 func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, d := taken(t)
 		d.OnCallOff(func() { t.Error("called off") })
 		must(t, errorOf(s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil)))
@@ -125,8 +124,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 
 // A key that comes after its source was suspended waits, also when a worker had asked for the next one before.
 func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var meanwhile atomic.Pointer[func()]
 		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Owns = func() bool {

@@ -32,8 +32,7 @@ func atOnce(callers, calls int, call func(caller, i int) bool) int64 {
 
 // A hundred thousand keys due at one instant are taken once, in order, from bounded memory.
 func TestTake_TiesInBoundedMemory(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		const rows = 256
 		n := 100_000
 		if testing.Short() {
@@ -116,8 +115,7 @@ func TestMaxPending_ExactAtOnce(t *testing.T) {
 
 // A key that is in a bulk twice is applied in order. Of several together one that is refused refuses all.
 func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.MaxPending = 2 })
 		r := after(time.Hour)
 		if err := s.ScheduleTogether([]Item{{"a", r}, {"b", r}, {"c", r}}); err == nil || s.usage.keys.Load() != 0 {

@@ -23,8 +23,7 @@ import (
 
 // Above the exact count the numbers are older, and not 0.
 func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, nil)
 		at := time.Now()
 		fill(t, s, exactDue+100, at)
@@ -38,8 +37,7 @@ func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 
 // Rows of a source that is not set, however many, delay no expiry.
 func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, nil)
 		now := time.Now().UTC()
 		for i := range 2*sweepRows + 10 {
@@ -72,8 +70,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 
 // An entry that cannot be read has its place in the quota until it is replaced or removed.
 func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var broken sync.Map
 		corrupt := func(_, key string) error {
 			if _, is := broken.Load(key); is {
@@ -120,8 +117,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 
 // A disk that fails every read costs a bounded number of goroutines, and what is due is delivered once it reads again.
 func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var failing atomic.Bool
 		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Store = &hooked{Store: c.Store, before: func(_, key string) error {
@@ -260,8 +256,7 @@ func TestCancelAll_EndsWithItsCaller(t *testing.T) {
 
 // The pages of the first sources shrink when others come.
 func TestPages_ShareTheirBudget(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageBudget = 1024 })
 		fill(t, s, 1000, time.Now().Add(time.Hour))
 		for i := range 7 {
@@ -279,8 +274,7 @@ func TestPages_ShareTheirBudget(t *testing.T) {
 
 // The clock's mark follows the clock back.
 func TestClock_MarkFollowsAJumpBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var offset atomic.Int64
 		s, _ := open(t, func(c *Config, _ *schedule.Spec) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }

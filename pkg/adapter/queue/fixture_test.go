@@ -387,3 +387,10 @@ func (h *hooked) SpaceForOutcomes() bool {
 	space, err := try(h, "SpaceForOutcomes", "", func() (bool, error) { return h.Store.SpaceForOutcomes(), nil })
 	return space && err == nil
 }
+
+// bubble runs a test in fake time, beside others.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}

@@ -52,8 +52,7 @@ func letterKeys(t *testing.T, s *Source, prefix string) string {
 
 // The newest dead letters are kept, one of each key, and counted; no key waits for them.
 func TestKept_NewestOneForEachKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := keeping(t, 3)
 		for _, key := range []string{"c", "a", "b", "c", "d"} {
 			if what := deliver(t, s, key, refused); what != schedule.KeptLetter {
@@ -87,8 +86,7 @@ func TestKept_NewestOneForEachKey(t *testing.T) {
 
 // A dead letter is gone within 5 s of its age, and stays over a restart until then.
 func TestKept_UntilItsAge(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		settings := tenantSource("ns", "s", schedule.Ceilings{})
 		settings.Letters = schedule.Letters{Keep: 3, MaxAge: time.Hour}
 		h := newFixture(t, settings)
@@ -109,8 +107,7 @@ func TestKept_UntilItsAge(t *testing.T) {
 
 // New settings hold for the dead letters that are there.
 func TestKept_FollowsItsSettings(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := keeping(t, 5)
 		for _, key := range []string{"a", "b", "c"} {
 			deliver(t, s, key, refused)
@@ -139,8 +136,7 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 
 // A dead letter for which there is no space is dropped.
 func TestKept_WithinTheQuota(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, func(_ *Config, s *schedule.Spec) {
 			s.Letters, s.MaxInterval = schedule.Letters{Keep: 3, MaxAge: time.Hour}, time.Hour
 			s.MaxBytes = 600
@@ -157,8 +153,7 @@ func TestKept_WithinTheQuota(t *testing.T) {
 
 // Dead letters are discarded and redriven, one and many.
 func TestKept_DiscardAndRedrive(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := keeping(t, 500)
 		for i := range 200 {
 			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
@@ -192,8 +187,7 @@ func TestKept_DiscardAndRedrive(t *testing.T) {
 
 // A redrive leaves what is newer and its dead letter, in flight too: the newer event was acknowledged, and lost.
 func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := keeping(t, 500)
 		for _, key := range []string{"flies", "free", "waits"} {
 			deliver(t, s, key, refused)
@@ -201,8 +195,7 @@ func TestRedrive_SkipsWhatHasSomethingNewer(t *testing.T) {
 		newer := schedule.Request{Event: &schedule.Event{Type: "newer"}}
 		must(t, errorOf(s.Schedule("flies", &newer, nil)))
 		d := take(t, s)
-		hour := time.Hour
-		newer.Delay = &hour
+		newer.Delay = new(time.Hour)
 		must(t, errorOf(s.Schedule("waits", &newer, nil)))
 		for _, key := range []string{"flies", "waits"} {
 			if there, err := s.Letters.Redrive(key, false, nil); there || !is(err, schedule.CodeExists) {
@@ -287,8 +280,7 @@ func is(err error, code schedule.Code) bool {
 
 // A list selects the keys by where they stand, in both orders, page by page.
 func TestList_SelectsByState(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, func(_ *Config, s *schedule.Spec) { s.Delivery.BackoffDelay = time.Hour })
 		for _, key := range []string{"r2", "r1"} {
 			deliver(t, s, key, down)
@@ -360,8 +352,7 @@ func TestList_SelectsByState(t *testing.T) {
 
 // The history and the events of a source follow its keys.
 func TestSource_HistoryAndEvents(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
 		must(t, err)
@@ -397,8 +388,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 
 // A key that ends without an attempt is in the history too: it expired, or was cancelled.
 func TestSource_HistoryOfEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, _ := open(t, nil)
 		f, _, err := s.Follow(0, false)
 		must(t, err)

@@ -142,8 +142,7 @@ func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 
 // An outcome is never refused: it may exceed the quota, and only growth by requests has to wait then.
 func TestQuota_OutcomesMayExceed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		settings := tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 1000, MaxPending: 1})
 		settings.MaxBytes, settings.DeadLetter = 1000, &schedule.Target{URL: "http://dead"}
 		h := newFixture(t, settings)
@@ -185,8 +184,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 
 // On a full disk only what grows is refused. A namespace that has filled it leaves space for another one.
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		h := newFixture(t, tenantSource("full", "a", schedule.Ceilings{}), tenantSource("small", "a", schedule.Ceilings{}))
 		const total = diskBytes
 		expect := func(what string, full bool, refused string) {

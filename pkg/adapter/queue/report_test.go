@@ -38,8 +38,7 @@ func objects(t *testing.T, s *Source) (found []string) {
 
 // A report is stored with its marks and the state of its watch, or nothing of it is.
 func TestReport_AllOrNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		settings := tenantSource("a", "a", schedule.Ceilings{})
 		settings.MaxPending = 2
 		h := newFixture(t, settings, tenantSource("b", "b", schedule.Ceilings{}))
@@ -103,8 +102,7 @@ func TestReport_AllOrNothing(t *testing.T) {
 
 // A full disk refuses marks, and a report with them as a whole; marks are still removed.
 func TestReport_FullDisk(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		h := newFixture(t, tenantSource("a", "a", schedule.Ceilings{}))
 		s := h.sources[0]
 		must(t, s.Marks.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}))
@@ -203,8 +201,7 @@ func watched(t *testing.T) (s *Source, seen func() []string) {
 // Items with events are one change with the marks, whatever their keys hold now. Items that inherit large events go
 // page by page, and the marks with the last page.
 func TestReport_MarksGoWithTheLastPage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s, seen := watched(t)
 		large := schedule.Request{Event: &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}}
 		var keep, inherit []Item

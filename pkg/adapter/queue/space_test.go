@@ -12,8 +12,7 @@ import (
 
 // While the disk has no space for outcomes, no delivery starts; once there is space, deliveries go on by themselves.
 func TestTake_NothingWithoutSpaceForOutcomes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var full atomic.Bool
 		var woken atomic.Int64
 		s, _ := open(t, func(cfg *Config, _ *schedule.Spec) {

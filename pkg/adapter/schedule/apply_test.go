@@ -276,9 +276,8 @@ func TestJitter_NeverEarly(t *testing.T) {
 // With replace the body is the whole occurrence, except the event.
 func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	t.Parallel()
-	hour := time.Hour
 	full := waitingKey
-	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), &hour, "u", "because"
+	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), new(time.Hour), "u", "because"
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, own := range []bool{false, true} {
 		c := apply(t, put(soon, Replace), &full, own, &Spec{})

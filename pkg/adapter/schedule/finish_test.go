@@ -302,8 +302,7 @@ func TestFlight_RecordsChanges(t *testing.T) {
 // A rejection is a dead letter even when a newer occurrence replaced it.
 func TestDeadLetter_OfARejectedSupersededOne(t *testing.T) {
 	t.Parallel()
-	one := 1
-	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: new(1), BackoffDelay: time.Second}}
 	for _, outcome := range []string{"400", "500"} { // the retry is used up after two failures
 		at := situations["a PUT behind"]
 		s := at.f.Finish(inputs(src), at.cur, outcomes[outcome])
@@ -383,8 +382,7 @@ func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 	t.Parallel()
 	e := flyingKey
 	e.ExpiresAt = t0.Add(-time.Second)
-	zero := 0
-	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: new(0)}}
 	f := Flight{Entry: &e, Own: true}
 	if s := f.Finish(inputs(src), &e, outcomes["400"]); s.Dead == nil {
 		t.Errorf("400: %+v, want a dead letter", s)

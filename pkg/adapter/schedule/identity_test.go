@@ -50,8 +50,7 @@ func TestEventID_NewAfterAnOutcome(t *testing.T) {
 		"maxInterval":      {Kind: Succeeded},
 		"used up":          {Kind: Failed},
 	} {
-		zero := 0
-		src := &Spec{MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+		src := &Spec{MaxInterval: time.Hour, Delivery: Delivery{Retry: new(0)}}
 		for _, ev := range []*Event{nil, newer, ingestedEvent} {
 			e := flyingKey
 			e.Event = ev
@@ -145,8 +144,7 @@ func TestEventID_KeptByRequests(t *testing.T) {
 func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	dead := Target{URL: "http://dead"}
-	zero := 0
-	src := &Spec{Targets: Targets{Sink: Target{URL: "http://sink"}, DeadLetter: &dead}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	src := &Spec{Targets: Targets{Sink: Target{URL: "http://sink"}, DeadLetter: &dead}, MaxInterval: time.Hour, Delivery: Delivery{Retry: new(0)}}
 	failure := Failure{Dest: "http://sink", Code: 503, Data: []byte("no")}
 	for name, tc := range map[string]struct {
 		kind    OutcomeKind
@@ -193,8 +191,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 // A dead letter is retried, then dropped, and never comes back.
 func TestDeadLetter_RetriedThenDropped(t *testing.T) {
 	t.Parallel()
-	one := 1
-	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	src := &Spec{Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}, MaxInterval: time.Hour, Delivery: Delivery{Retry: new(1), BackoffDelay: time.Second}}
 	e := flyingKey.deadLetter(inputs(nil), Failure{})
 	for outcome, want := range map[string]string{
 		"2xx": "delivered, gone", "again in 30 s": "delivered, gone", "never": "delivered, gone",

@@ -49,8 +49,7 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 	if _, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Now: t0}, nil, false); code(err) != CodeNotFound {
 		t.Errorf("absent: %v", err)
 	}
-	revision := uint64(4)
-	r = RunNow(Conditions{IfMatch: &revision})
+	r = RunNow(Conditions{IfMatch: new(uint64(4))})
 	if _, err := r.Apply(Inputs{Key: "k", Source: &Spec{}, Now: t0}, &waitingKey, false); code(err) != CodePrecondition {
 		t.Errorf("If-Match: %v", err)
 	}
@@ -122,7 +121,6 @@ func TestLastFailure_StaysWithItsOccurrence(t *testing.T) {
 func TestGiveUp_KeepsTheEvent(t *testing.T) {
 	t.Parallel()
 	keeps := Letters{Keep: 1, MaxAge: time.Hour}
-	none := 0
 	sink := &Target{URL: "http://dead"}
 	refused := Outcome{Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("bad")}}
 	for name, tc := range map[string]struct {
@@ -131,7 +129,7 @@ func TestGiveUp_KeepsTheEvent(t *testing.T) {
 		what Disposition
 	}{
 		"refused":                          {&Spec{Letters: keeps}, refused, KeptLetter},
-		"retries used up":                  {&Spec{Letters: keeps, Delivery: Delivery{Retry: &none}}, Outcome{Kind: Failed, Failure: refused.Failure}, KeptLetter},
+		"retries used up":                  {&Spec{Letters: keeps, Delivery: Delivery{Retry: new(0)}}, Outcome{Kind: Failed, Failure: refused.Failure}, KeptLetter},
 		"refused, with a dead letter sink": {&Spec{Letters: keeps, Targets: Targets{DeadLetter: sink}}, refused, DeadLettered},
 		"refused, and nothing is kept":     {&Spec{}, refused, Dropped},
 	} {

@@ -17,7 +17,6 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	if again, changed := e.Recover(); changed || again != e {
 		t.Errorf("a second crash changes it to %+v", again)
 	}
-	zero := 0
 	for name, tc := range map[string]struct {
 		o    Outcome
 		want time.Time
@@ -32,7 +31,7 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 		"used up, whatever it asks for": {outcomes["500, in 30 s"], hour},
 	} {
 		f := Flight{Entry: e, Own: true}
-		src := &Spec{MaxInterval: time.Minute, Delivery: Delivery{Retry: &zero}}
+		src := &Spec{MaxInterval: time.Minute, Delivery: Delivery{Retry: new(0)}}
 		n := f.Finish(Inputs{Key: "k", Source: src, Revision: 20, StoreID: "store", Now: t0}, e, tc.o).Next
 		if n == nil || !n.At().Equal(tc.want) || n.Occurrence != 20 || !n.UnfinishedAt.IsZero() {
 			t.Errorf("%s: %+v, want an occurrence of its own at %v", name, n, tc.want)

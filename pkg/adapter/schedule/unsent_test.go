@@ -7,8 +7,7 @@ import (
 
 // What was not sent, for want of a token, is no failed attempt.
 func TestFinish_WhatWasNotSentIsNoAttempt(t *testing.T) {
-	retries := 2
-	src := &Spec{Delivery: Delivery{Retry: &retries}}
+	src := &Spec{Delivery: Delivery{Retry: new(2)}}
 	e := flyingKey // has failed twice
 	s := end(src, &e, Outcome{Kind: Failed, Unsent: true, Failure: Failure{Data: []byte("no token")}})
 	n := s.Next

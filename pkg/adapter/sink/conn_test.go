@@ -43,46 +43,43 @@ func (c countingConn) Read(b []byte) (int, error) {
 func TestAttempt_CalledOffSendsNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var requests, read atomic.Int64
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				requests.Add(1)
-				io.Copy(io.Discard, r.Body)
-			}))
-			if secure {
-				srv.StartTLS()
-			} else {
-				srv.Listener = counting{srv.Listener, &read}
-				srv.Start()
+		var requests, read atomic.Int64
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			io.Copy(io.Discard, r.Body)
+		}))
+		if secure {
+			srv.StartTLS()
+		} else {
+			srv.Listener = counting{srv.Listener, &read}
+			srv.Start()
+		}
+		defer srv.Close()
+		s, _ := newSender(t)
+		if secure {
+			s.Trust(srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs)
+		}
+		gate := func(ok bool) func(*schedule.Attempt) {
+			return func(a *schedule.Attempt) { a.Begin = func() (func(), bool) { return func() {}, ok } }
+		}
+		big := withEvent(&schedule.Event{Data: bytes.Repeat([]byte("1"), schedule.MaxDataBytes)})
+		for i, ok := range []bool{false, true, false, true} {
+			before, had := requests.Load(), read.Load()
+			o := send(t, s, attempt(srv.URL, gate(ok), big))
+			want := schedule.Outcome{Kind: schedule.Succeeded}
+			if !ok {
+				want.Kind = schedule.Aborted
 			}
-			defer srv.Close()
-			s, _ := newSender(t)
-			if secure {
-				s.Trust(srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs)
+			if d := cmp.Diff(want, o, butStatus); d != "" {
+				t.Errorf("%s, attempt %d: %s", name, i, d)
 			}
-			gate := func(ok bool) func(*schedule.Attempt) {
-				return func(a *schedule.Attempt) { a.Begin = func() (func(), bool) { return func() {}, ok } }
+			if !ok && (requests.Load() != before || read.Load() != had) {
+				t.Errorf("%s, attempt %d: the sink got %d bytes", name, i, read.Load()-had)
 			}
-			big := withEvent(&schedule.Event{Data: bytes.Repeat([]byte("1"), schedule.MaxDataBytes)})
-			for i, ok := range []bool{false, true, false, true} {
-				before, had := requests.Load(), read.Load()
-				o := send(t, s, attempt(srv.URL, gate(ok), big))
-				want := schedule.Outcome{Kind: schedule.Succeeded}
-				if !ok {
-					want.Kind = schedule.Aborted
-				}
-				if d := cmp.Diff(want, o, butStatus); d != "" {
-					t.Errorf("attempt %d: %s", i, d)
-				}
-				if !ok && (requests.Load() != before || read.Load() != had) {
-					t.Errorf("attempt %d: the sink got %d bytes", i, read.Load()-had)
-				}
-			}
-			if n := requests.Load(); n != 2 {
-				t.Errorf("the sink got %d requests", n)
-			}
-		})
+		}
+		if n := requests.Load(); n != 2 {
+			t.Errorf("%s: the sink got %d requests", name, n)
+		}
 	}
 }
 
@@ -128,9 +125,7 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 		srv.Start()
 		defer srv.Close()
 		for range 2 {
-			if o := send(t, s, attempt(srv.URL)); o.Kind != schedule.Succeeded {
-				t.Fatalf("%+v", o)
-			}
+			delivers(t, s, attempt(srv.URL))
 		}
 		s.pool.mu.Lock()
 		if n := s.pool.idle.Len(); n > limit {
@@ -140,25 +135,6 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	}
 	for open.Load() > limit {
 		<-closed
-	}
-}
-
-// Trust replaces the transports and keeps the routes, so a route must not keep a transport with old roots.
-func TestTransports_AreNotKeptByRoutes(t *testing.T) {
-	t.Parallel()
-	s, _ := newSender(t)
-	srv := httptest.NewTLSServer(nil)
-	defer srv.Close()
-	target := schedule.Target{URL: srv.URL}
-	r, err := s.route(target)
-	must(t, err)
-	before, _ := s.transport("")
-	s.Trust(nil)
-	if again, _ := s.route(target); again != r {
-		t.Error("the route was made anew")
-	}
-	if after, _ := s.transport(""); after == before {
-		t.Error("a transport with roots that were replaced is still used")
 	}
 }
 

@@ -64,24 +64,21 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 		"and closes":     func(net.Conn) {},
 		"and never ends": func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); select {} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			address, _ := listen(t, func(c net.Conn) {
-				_ = c.(*net.TCPConn).SetReadBuffer(4096)
-				_, _ = c.Read(make([]byte, 1))
-				io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge")
-				after(c)
-			})
-			s, _ := newSender(t)
-			big := func(a *schedule.Attempt) { large(a); a.Entry.Event.Data = bytes.Repeat([]byte("x"), 16<<20) }
-			o := send(t, s, attempt("http://"+address, big))
-			if o.Kind != schedule.Rejected || o.Status != 413 || string(o.Failure.Data) != "large" {
-				t.Errorf("%+v %s", o, o.Failure.Data)
-			}
-			if n := s.pool.idle.Len(); n != 0 {
-				t.Errorf("%d connections with half a request are kept", n)
-			}
+		address, _ := listen(t, func(c net.Conn) {
+			_ = c.(*net.TCPConn).SetReadBuffer(4096)
+			_, _ = c.Read(make([]byte, 1))
+			io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge")
+			after(c)
 		})
+		s, _ := newSender(t)
+		big := func(a *schedule.Attempt) { large(a); a.Entry.Event.Data = bytes.Repeat([]byte("x"), 16<<20) }
+		o := send(t, s, attempt("http://"+address, big))
+		if o.Kind != schedule.Rejected || o.Status != 413 || string(o.Failure.Data) != "large" {
+			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
+		}
+		if n := s.pool.idle.Len(); n != 0 {
+			t.Errorf("%s: %d connections with half a request are kept", name, n)
+		}
 	}
 }
 
@@ -116,35 +113,32 @@ func TestIdleConnection_NotSilentGetsNoRequest(t *testing.T) {
 	for name, more := range map[string]string{
 		"closed": "", "with another answer": "HTTP/1.1 500 Oops\r\n\r\n", "with a 408": "HTTP/1.1 408 Timeout\r\n\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			went := make(chan struct{})
-			address, opened := listen(t, func(c net.Conn) {
-				in := bufio.NewReader(c)
-				receive(in)
-				io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-				<-went
-				if io.WriteString(c, more); more == "" {
-					return
-				}
-				if _, ok := receive(in); ok {
-					t.Error("it gets a request")
-				}
-			})
-			s, _ := newSender(t)
-			a, begun := attempt("http://"+address), 0
-			a.Begin = func() (func(), bool) { begun++; return func() {}, true }
-			send(t, s, a)
-			idle := onlyIdle(t, s)
-			went <- struct{}{}
-			for idle.silent() { // it has not come yet
-				runtime.Gosched()
+		went := make(chan struct{})
+		address, opened := listen(t, func(c net.Conn) {
+			in := bufio.NewReader(c)
+			receive(in)
+			io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			<-went
+			if io.WriteString(c, more); more == "" {
+				return
 			}
-			go func() { went <- struct{}{} }()
-			if o := send(t, s, a); o.Kind != schedule.Succeeded || begun != 2 || len(opened) != 2 {
-				t.Errorf("%+v, begun %d times, over %d connections", o, begun, len(opened))
+			if _, ok := receive(in); ok {
+				t.Error(name, "gets a request")
 			}
 		})
+		s, _ := newSender(t)
+		a, begun := attempt("http://"+address), 0
+		a.Begin = func() (func(), bool) { begun++; return func() {}, true }
+		send(t, s, a)
+		idle := onlyIdle(t, s)
+		went <- struct{}{}
+		for idle.silent() { // it has not come yet
+			runtime.Gosched()
+		}
+		go func() { went <- struct{}{} }()
+		if o := send(t, s, a); o.Kind != schedule.Succeeded || begun != 2 || len(opened) != 2 {
+			t.Errorf("%s: %+v, begun %d times, over %d connections", name, o, begun, len(opened))
+		}
 	}
 }
 
@@ -390,19 +384,16 @@ func TestProxy_RefusedOrEndlessFails(t *testing.T) {
 		}, "more than 16384 bytes"},
 		"hangs": {500 * time.Millisecond, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, errTimeout.Error()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			address, _ := listen(t, func(c net.Conn) {
-				receive(bufio.NewReader(c))
-				tt.answer(c)
-			})
-			s, _ := newSender(t)
-			through(t, s, "http://me:secret@"+address)
-			o := send(t, s, attempt("https://sink.example", withTimeout(tt.timeout)))
-			if o.Kind != schedule.Failed || !strings.Contains(string(o.Failure.Data), tt.want) || strings.Contains(string(o.Failure.Data), "secret") {
-				t.Errorf("%+v %s", o, o.Failure.Data)
-			}
+		address, _ := listen(t, func(c net.Conn) {
+			receive(bufio.NewReader(c))
+			tt.answer(c)
 		})
+		s, _ := newSender(t)
+		through(t, s, "http://me:secret@"+address)
+		o := send(t, s, attempt("https://sink.example", withTimeout(tt.timeout)))
+		if o.Kind != schedule.Failed || !strings.Contains(string(o.Failure.Data), tt.want) || strings.Contains(string(o.Failure.Data), "secret") {
+			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
+		}
 	}
 }
 

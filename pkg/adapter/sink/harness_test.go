@@ -115,6 +115,14 @@ func send(t testing.TB, s *Sender, a schedule.Attempt) schedule.Outcome {
 	return s.Send(context.Background(), a)
 }
 
+// delivers sends an attempt that must succeed.
+func delivers(t testing.TB, s *Sender, a schedule.Attempt) {
+	t.Helper()
+	if o := send(t, s, a); o.Kind != schedule.Succeeded {
+		t.Fatalf("%+v %s", o, o.Failure.Data)
+	}
+}
+
 // butStatus leaves out the status of the answer, which the Failure has too.
 var butStatus = cmpopts.IgnoreFields(schedule.Outcome{}, "Status")
 

@@ -44,9 +44,7 @@ func TestReusedConnection_ClosedIsNoFailedAttempt(t *testing.T) {
 		return func() {}, begun <= most
 	}
 	for range 2 {
-		if o := send(t, s, a); o.Kind != schedule.Succeeded {
-			t.Errorf("%+v", o)
-		}
+		delivers(t, s, a)
 	}
 	if n := requests(); n != 3 || begun != 3 {
 		t.Errorf("the sink got %d requests, of 3; Begin was asked %d times", n, begun)
@@ -90,9 +88,7 @@ func TestReusedConnection_NothingAfterTheEnd(t *testing.T) {
 	url, requests := closing(t, true)
 	s, _ := newSender(t)
 	a := attempt(url)
-	if o := send(t, s, a); o.Kind != schedule.Succeeded {
-		t.Fatalf("%+v", o)
-	}
+	delivers(t, s, a)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.Begin = func() (func(), bool) {

@@ -124,9 +124,7 @@ func TestBinary_Headers(t *testing.T) {
 	} {
 		url, seen := sinkOf(t, nil)
 		s, _ := newSender(t)
-		if o := send(t, s, attempt(url, tt.change)); o.Kind != schedule.Succeeded {
-			t.Fatalf("%s: %+v", name, o)
-		}
+		delivers(t, s, attempt(url, tt.change))
 		got := <-seen
 		if d := cmp.Diff(tt.want, headersOf(got)); d != "" {
 			t.Errorf("%s: %s", name, d)
@@ -155,9 +153,7 @@ func TestStructured_SameAsBinary(t *testing.T) {
 			url, seen := sinkOf(t, nil)
 			s, _ := newSender(t)
 			overrides := func(a *schedule.Attempt) { a.Source.Extensions = map[string]string{"s": "plat form"} }
-			if o := send(t, s, attempt(url, withEvent(e), mode, overrides)); o.Kind != schedule.Succeeded {
-				t.Fatalf("%s: %+v", name, o)
-			}
+			delivers(t, s, attempt(url, withEvent(e), mode, overrides))
 			r := <-seen
 			if want := []string{"", "application/cloudevents+json"}[i]; want != "" && r.Header.Get("Content-Type") != want {
 				t.Errorf("%s: content type %q", name, r.Header.Get("Content-Type"))
