@@ -89,27 +89,13 @@ func TestReceiver_FollowsSettings(t *testing.T) {
 	}
 }
 
-// A refusal is reported with the source that it is about.
-func TestReceiver_ReportsRefusals(t *testing.T) {
-	t.Parallel()
-	var reported []string
-	r := &Receiver{Refused: func(src *schedule.Spec, refusal error) {
-		reported = append(reported, src.Name+": "+refusal.Error())
-	}}
-	src := &schedule.Spec{UID: "u", Name: "a"}
-	r.Set(src)
-	if _, code := send(t, r, src); code != "" || reported != nil {
-		t.Errorf("%q, reported %v", code, reported)
-	}
-	if _, err := r.Ingest(t.Context(), &fakeSource{settings: src}, http.Header{}, nil, nil); err == nil || len(reported) != 1 {
-		t.Errorf("no event: %v, reported %v", err, reported)
-	}
-}
-
-// Events are counted as accepted, filtered or refused; a batch counts each event.
+// Events are counted as accepted, filtered or refused; a batch counts each event. A refusal is reported with its source.
 func TestReceiver_CountsEvents(t *testing.T) {
 	t.Parallel()
-	r := &Receiver{Log: slog.New(slog.DiscardHandler)}
+	var reported []string
+	r := &Receiver{Log: slog.New(slog.DiscardHandler), Refused: func(src *schedule.Spec, refusal error) {
+		reported = append(reported, src.Name+": "+refusal.Error())
+	}}
 	src := &schedule.Spec{UID: "u", Name: "a", Ingest: schedule.Ingest{When: `event.type == "t"`}}
 	r.Set(src)
 	f := &fakeSource{settings: src}
@@ -122,6 +108,9 @@ func TestReceiver_CountsEvents(t *testing.T) {
 	}
 	f.err = schedule.Refuse(schedule.CodeQuota, "full")
 	_, _ = r.Ingest(t.Context(), f, batch, []byte("["+one("t")+","+one("t")+"]"), nil)
+	if len(reported) != 2 || !strings.HasPrefix(reported[0], "a: event: ") || reported[1] != "a: full" {
+		t.Errorf("reported %q", reported)
+	}
 	again := *src
 	r.Set(&again) // new settings go on counting
 	var got []int64

@@ -104,40 +104,6 @@ func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	}
 }
 
-// At most MaxIdle connections are idle over all sinks: above it the oldest one is closed.
-func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
-	t.Parallel()
-	const limit = 4
-	var open atomic.Int64
-	closed := make(chan struct{}, 100)
-	s, _ := newSender(t, func(c *Config) { c.MaxIdle = limit })
-	for range 5 * limit {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		srv.Config.ConnState = func(_ net.Conn, st http.ConnState) {
-			switch st {
-			case http.StateNew:
-				open.Add(1)
-			case http.StateClosed:
-				open.Add(-1)
-				closed <- struct{}{}
-			}
-		}
-		srv.Start()
-		defer srv.Close()
-		for range 2 {
-			delivers(t, s, attempt(srv.URL))
-		}
-		s.pool.mu.Lock()
-		if n := s.pool.idle.Len(); n > limit {
-			t.Errorf("%d are idle", n)
-		}
-		s.pool.mu.Unlock()
-	}
-	for open.Load() > limit {
-		<-closed
-	}
-}
-
 // A proxy gets no requests to names of the cluster.
 func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 	// Events and tokens for sinks that only the cluster can reach go to no proxy.

@@ -98,11 +98,12 @@ func TestIdleConnection_CloseDelaysNoDelivery(t *testing.T) {
 	}
 }
 
-// An idle connection with TLS counts as four: it keeps the sink's certificates.
+// The idle connections of all sinks are bounded: above MaxIdle the oldest ones are closed. One with TLS counts as four.
 func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 	t.Parallel()
 	authority, with := signed()
 	s, _ := newSender(t, func(c *Config) { c.MaxIdle = 7 })
+	closed := make(chan struct{}, 8)
 	for _, c := range []struct{ secure, idle int }{{1, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 4}, {1, 4}, {1, 1}, {0, 2}} {
 		address, _ := listen(t, func(raw net.Conn) {
 			if c.secure == 1 {
@@ -111,6 +112,7 @@ func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 			if _, ok := receive(bufio.NewReader(raw)); ok {
 				_, _ = io.WriteString(raw, "HTTP/1.1 204 No Content\r\n\r\n")
 				_, _ = io.Copy(io.Discard, raw) // it stays open
+				closed <- struct{}{}
 			}
 		})
 		url := []string{"http://", "https://"}[c.secure] + address
@@ -122,6 +124,9 @@ func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 			t.Errorf("%d connections are idle, want %d", n, c.idle)
 		}
 		s.pool.mu.Unlock()
+	}
+	for range 8 - 2 {
+		<-closed
 	}
 }
 
