@@ -119,9 +119,10 @@ test-monitoring:
 RACE := -race -tags=grpcnotrace,pebblegozstd
 
 # The packages of the adapter that have concurrency or locks, and the tests that show nothing with the race detector: it
-# takes memory and time itself, and one goroutine reads a damaged file.
+# takes memory and time itself, one goroutine reads a damaged file, the store has the same goroutines in memory as on a
+# disk, and sabotage is of a simulation that runs anyway, as are the hours of a tenure.
 RACED = $(addprefix ./,$(shell grep -rl -e '^[[:space:]]*go ' -e '^[[:space:]]*"sync' -e ' chan ' --include=*.go pkg/adapter | xargs -n 1 dirname | sort -u))
-UNRACED := -skip '^TestMemory_Of|(Little|More|No|The)Memory$$|BoundedInBytes$$|^TestDamage'
+UNRACED := -skip '^TestMemory_Of|(Little|More|No|The)Memory$$|BoundedInBytes$$|^TestDamage|^TestPebble_OnDisk$$|SabotageIsFound$$|OfAnEarlierTenure$$'
 
 test-race-units:
 	CGO_ENABLED=1 $(STEP) "race detector: units" $(PROGRAMS) -race go test $(RACE) $(UNRACED) -short -p 3 -timeout 30m $(RACED) ./internal/sim

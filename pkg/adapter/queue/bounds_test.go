@@ -34,9 +34,9 @@ func atOnce(callers, calls int, call func(caller, i int) bool) int64 {
 func TestTake_TiesInBoundedMemory(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rows = 256
-		n := 100_000
+		n := 20_000
 		if testing.Short() {
-			n = 10_000
+			n = 2000
 		}
 		s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = rows })
 		fill(t, s, n, time.Now().Add(time.Hour))

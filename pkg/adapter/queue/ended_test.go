@@ -90,7 +90,7 @@ func TestCall_StoreEnds(t *testing.T) {
 	}
 	errs, step := []error{store.ErrNotOwner, store.ErrClosed, store.ErrUnknown}, 1
 	if testing.Short() {
-		errs, step = errs[:1], 3
+		errs, step = errs[:1], 10
 	}
 	for name, call := range calls {
 		for _, why := range errs {

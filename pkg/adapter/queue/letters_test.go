@@ -24,7 +24,7 @@ func keeping(t *testing.T, keep int) *Source {
 	return s
 }
 
-// counted are the bytes that are counted of the source, which are the stored bytes.
+// counted are the bytes of the source in the quota, which are the stored bytes.
 func counted(t *testing.T, s *Source) int64 {
 	t.Helper()
 	stored, err := s.q.store.Bytes("s")

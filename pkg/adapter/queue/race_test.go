@@ -15,7 +15,11 @@ import (
 // What a caller was told holds for every delivery that starts later, and no key is in two deliveries at a time.
 func TestConcurrency_KeepsAKeysOrder(t *testing.T) {
 	t.Parallel()
-	const keys, callers, workers, calls = 4, 4, 4, 400
+	const keys, callers, workers = 4, 4, 4
+	calls := 400
+	if testing.Short() {
+		calls = 100
+	}
 	s, _ := open(t, func(c *Config, _ *schedule.Spec) { c.PageRows = 4 })
 	name := func(i int) string { return fmt.Sprint("k", i) }
 	var acknowledged [keys]atomic.Uint64 // the newest revision that a caller was told

@@ -483,7 +483,7 @@ func seeds(t *testing.T, n uint64) (first, last uint64) {
 		return seed, seed
 	}
 	if testing.Short() {
-		n = min(n, 5)
+		n = min(n, 2)
 	}
 	first = rand.Uint64N(1 << 40)
 	return first, first + n - 1
@@ -511,7 +511,7 @@ func TestGroup_KeepsItsPromises(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", all)
-	if first != last && min(all.copies, all.handOvers, all.filled) == 0 {
+	if !testing.Short() && first != last && min(all.copies, all.handOvers, all.filled) == 0 {
 		t.Error("something was not tried")
 	}
 }

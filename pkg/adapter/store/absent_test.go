@@ -25,7 +25,7 @@ func TestAbsent_FindsEveryRecord(t *testing.T) {
 	made, off := 0, 0
 	starts := 12
 	if testing.Short() {
-		starts = 4
+		starts = 2
 	}
 	for start := range starts {
 		db := open(t, Options{FS: fs})

@@ -65,7 +65,7 @@ func (l *limited) GetDiskUsage(string) (vfs.DiskUsage, error) {
 func TestFullDisk_FailingSinkDoesNotWedge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const size = 48 << 20
+		const size = 24 << 20
 		disk := newLimited(size)
 		db := mustOpen(t, disk, "data")
 		if !disk.hasBallast() {

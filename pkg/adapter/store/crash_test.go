@@ -51,9 +51,9 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 		var acknowledged atomic.Int64
 		var mu sync.Mutex
 		var images []image
-		fsyncs, tables, every := 0, 0, 1
+		fsyncs, tables, every := 0, 0, 3
 		if testing.Short() {
-			every = 10
+			every = 20
 		}
 		taken := rand.New(rand.NewPCG(r.Uint64(), 0))
 		hook := func(name string) {

@@ -208,9 +208,9 @@ func small(mem *vfs.MemFS) *vfs.MemFS {
 // is synced; the log has few lines of it.
 func TestFullDisk_WritesOfTablesWait(t *testing.T) {
 	t.Parallel()
-	many, few, lasts := 3000, 64, 5*time.Minute
+	many, few, lasts := 1000, 64, 5*time.Minute // more than the memtables hold
 	if testing.Short() {
-		many, few, lasts = 1000, 20, time.Minute
+		many, few, lasts = 400, 20, time.Minute
 	}
 	tables := func(op errorfs.Op) bool { return isTable(op) && isWrite(op) }
 	log := func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }
@@ -302,7 +302,7 @@ func TestFullDisk_FlushesThatFailRefuseChanges(t *testing.T) {
 		defer callers.Wait()
 		defer full.on.Store(false)
 		callers.Go(func() {
-			for i := range 3000 {
+			for i := range 1000 { // more than the memtables hold
 				if err := put(db, fmt.Sprint(i), 4<<10); err != nil {
 					t.Error(err)
 				}

@@ -22,7 +22,11 @@ func TestRestored_RevisionsAreNew(t *testing.T) {
 		seed, _ = strconv.ParseUint(s, 10, 64)
 	}
 	t.Logf("STORETEST_SEED=%d", seed)
-	for i := range uint64(20) {
+	histories := uint64(20)
+	if testing.Short() {
+		histories = 4
+	}
+	for i := range histories {
 		synctest.Test(t, func(t *testing.T) { restoredHistory(t, rand.New(rand.NewPCG(seed, i))) })
 	}
 }

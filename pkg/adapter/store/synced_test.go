@@ -45,7 +45,7 @@ func namesOf(t *testing.T, fs vfs.FS, with string) []string {
 }
 
 // A damaged place in the list of tables refuses the start, and no table is deleted.
-func TestManifest_DamageRefusesTheStart(t *testing.T) {
+func TestDamage_OfTheManifestRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
 	desc, err := pebble.Peek("data/store", fs)
@@ -101,31 +101,30 @@ func cut(t *testing.T, fs vfs.FS, name string, size int64) {
 }
 
 // A damaged place in what was acknowledged refuses the start, also in the last change and between large records.
-func TestLog_DamageRefusesTheStart(t *testing.T) {
+func TestDamage_OfTheLogRefusesTheStart(t *testing.T) {
 	t.Parallel()
 	fs, name := unflushed(t, 20)
 	name = "data/store/" + name
 	size := sizeOf(t, fs, name)
-	for at := int64(0); at < size; at += size/97 + 1 {
-		for what, damage := range map[string]func(vfs.FS){
-			"a flipped bit": func(fs vfs.FS) { write(t, fs, name, at, nil) },
-			"a cut":         func(fs vfs.FS) { cut(t, fs, name, at) },
-			"no file":       func(fs vfs.FS) { _ = fs.Remove(name) },
-		} {
-			bad := copyOf(t, fs)
-			damage(bad)
-			if db, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) {
-				t.Fatalf("%s at %d of %d: %v %v", what, at, size, db, err)
-			}
-		}
-	}
-	for _, last := range []int64{1, 2, 3} {
+	refuses := func(what string, at int64, damage func(vfs.FS)) {
+		t.Helper()
 		bad := copyOf(t, fs)
-		write(t, bad, name, size-last, nil)
-		if _, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) {
-			t.Errorf("the byte %d before the end: %v", last, err)
+		damage(bad)
+		if db, err := Open(Options{Dir: "data", FS: bad}); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("%s at %d of %d: %v %v", what, at, size, db, err)
 		}
 	}
+	flip := func(at int64) {
+		refuses("a flipped bit", at, func(fs vfs.FS) { write(t, fs, name, at, nil) })
+	}
+	for at := int64(0); at < size; at += size/97 + 1 {
+		flip(at)
+		refuses("a cut", at, func(fs vfs.FS) { cut(t, fs, name, at) })
+	}
+	for last := range int64(3) {
+		flip(size - 1 - last)
+	}
+	refuses("no file", 0, func(fs vfs.FS) { must(t, fs.Remove(name)) })
 }
 
 // A store whose marker or whose list of tables is gone is not made anew in the place of the old one.
@@ -166,7 +165,7 @@ func TestOpen_DamagedFileNamesTheCure(t *testing.T) {
 }
 
 // After a power loss while the list of what is synced is written, nothing is checked, and the store opens.
-func TestSynced_TornIsNotChecked(t *testing.T) {
+func TestDamage_OfTheSyncedListIsNotChecked(t *testing.T) {
 	t.Parallel()
 	fs := flushedStore(t)
 	data, err := readFile(fs, "data/store/"+syncedName, 1<<20)
@@ -214,7 +213,11 @@ func TestSynced_NoCrashIsDamage(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(uint64(seed), 0))
-	crashes(t, r, vfs.NewCrashableMem(), map[string]bool{}, 2)
+	images := 40
+	if testing.Short() {
+		images = 8
+	}
+	crashes(t, r, vfs.NewCrashableMem(), map[string]bool{}, 2, images)
 }
 
 // renaming is a MemFS that does not hang beside a CrashClone: its ReuseForWrite and its Link take a lock twice.
@@ -228,7 +231,7 @@ func (f renaming) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.F
 }
 
 // crashes opens the store, changes it, and opens some of what crashes leave meanwhile.
-func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, depth int) {
+func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, depth, most int) {
 	t.Helper()
 	disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 20}) // small memtables
 	type left struct {
@@ -246,7 +249,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if seen++; seen%every == 0 && len(images) < 40 {
+		if seen++; seen%every == 0 && len(images) < most {
 			percent := []int{0, 30, 70, 100}[own.IntN(4)]
 			images = append(images, left{disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: own}), maps.Clone(acknowledged)})
 		}
@@ -282,7 +285,7 @@ func crashes(t *testing.T, r *rand.Rand, disk *vfs.MemFS, want map[string]bool, 
 	}
 	for _, image := range images {
 		if depth == 2 || r.IntN(10) == 0 {
-			crashes(t, r, image.fs, image.want, depth-1)
+			crashes(t, r, image.fs, image.want, depth-1, most)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func appendEntries(t *testing.T, servers map[string]*etcdlog.Server, entries uin
 
 // Damage of etcd's files ended each start with a panic, or was not noticed: a start with half of the write-ahead log had
 // forgotten what it promised. The start finds it out before etcd does.
-func TestPromise_OfADamagedLog(t *testing.T) {
+func TestDamage_OfALogIsNoPromise(t *testing.T) {
 	t.Parallel()
 	servers, dirs := startGroup(t, func(string, error) {})
 	name := appendEntries(t, servers, 150, 1000) // beyond a snapshot
