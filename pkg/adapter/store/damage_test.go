@@ -294,7 +294,7 @@ func TestCounter_UnreadableIsRecounted(t *testing.T) {
 
 // A log that lacks what was on stable storage refuses the start. A repair copies what the tables and the rest of the
 // log have, and the old directory stays as it was.
-func TestRepair_OfALogCopiesTheRest(t *testing.T) {
+func TestDamage_RepairOfALogCopiesTheRest(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	whole, name := unflushed(t, n)
