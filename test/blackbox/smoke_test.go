@@ -42,7 +42,7 @@ func TestKey_FromPutToDelete(t *testing.T) {
 	}
 	problem(t, fast.call(t, http.MethodPut, path, `{"policy":"fail"}`), http.StatusConflict, "already_exists")
 	problem(t, fast.call(t, http.MethodPut, path, `{"delay":"soon"}`), http.StatusBadRequest, "invalid_argument")
-	problem(t, fast.call(t, http.MethodPut, path, "", "If-Match", `"1"`), http.StatusPreconditionFailed, "precondition_failed")
+	problem(t, fast.call(t, http.MethodPut, path, "", "If-Match", fmt.Sprintf("%q", fmt.Sprint(v.Revision+1))), http.StatusPreconditionFailed, "precondition_failed")
 
 	first := fast.next(t, key)
 	due := v.DueAt.UTC().Format(time.RFC3339Nano)
