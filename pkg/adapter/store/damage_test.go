@@ -318,6 +318,35 @@ func TestDamage_RepairOfALogCopiesTheRest(t *testing.T) {
 	}
 }
 
+// A log whose first block is damaged has no row about the store any more. The store is damaged all the same: verify and
+// repair took it for an empty directory.
+func TestVerify_DamagedFirstBlockIsNotNothing(t *testing.T) {
+	t.Parallel()
+	fs, name := unflushed(t, 2)
+	write(t, fs, "data/store/"+name, 60, nil)
+	if v, err := Verify(Options{Dir: "data", FS: fs}); err != nil || v.Clean() || !strings.Contains(strings.Join(v.Problems, "\n"), name) {
+		t.Errorf("verify: %+v %v", v, err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err != nil || r.Gaps != 1 || !r.NewID {
+		t.Errorf("repair: %+v %v", r, err)
+	}
+}
+
+// What is repaired of a sealed store is sealed: its keys may have moved. It took changes again, and delivered.
+func TestRepair_SealedStaysSealed(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a")
+	must(t, errors.Join(db.Seal(), db.Close()))
+	if r, err := Repair(Options{Dir: "data", FS: fs}, "new"); err != nil || r.Keys != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if db = open(t, Options{Dir: "new", FS: fs}); !db.Sealed() {
+		t.Error("the seal is gone")
+	}
+}
+
 // The new directory of a repair that was cut off is no store: only another repair may use it.
 func TestRepair_CutOffIsNoStore(t *testing.T) {
 	t.Parallel()

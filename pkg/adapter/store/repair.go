@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -299,6 +300,11 @@ func (c *copier) meta() error {
 			return fmt.Errorf("store: writing %s: %w", row[0], err)
 		}
 	}
+	if old.Sealed() {
+		if err := b.Set([]byte(metaSealed), []byte("1"), nil); err != nil {
+			return fmt.Errorf("store: writing %s: %w", metaSealed, err)
+		}
+	}
 	commit, err := c.made.commit(b, false)
 	if err != nil {
 		return err
@@ -312,22 +318,29 @@ func (c *copier) meta() error {
 // readLenient is readMeta as far as it can be read. Another version is an error all the same.
 func (db *DB) readLenient() error {
 	version, err := db.meta(metaFormat)
-	switch {
-	case err == nil && version == "":
-		return ErrNothing
-	case err == nil:
-		err = db.takeFormat(version, true)
-	case pebble.IsCorruptionError(err) && hasLog(db.space.fs, db.dir):
-		db.form = Group
+	if err == nil && version == "" { // the row may be in what a log lacks
+		err = cmp.Or(db.full.synced.refuse(), ErrNothing)
 	}
-	if err != nil && !pebble.IsCorruptionError(err) {
+	switch {
+	case err == nil:
+		if err := db.takeFormat(version, true); err != nil && !pebble.IsCorruptionError(err) {
+			return err
+		}
+	case !pebble.IsCorruptionError(err) && !errors.Is(err, ErrDamaged):
 		return err
+	case hasLog(db.space.fs, db.dir):
+		db.form = Group
 	}
 	for _, read := range [...]func() error{
 		func() (err error) { db.id, err = db.meta(metaID); return err },
 		func() error {
 			bound, err := db.metaNumber(metaRevision)
 			db.revisions.bound.Store(uint64(max(bound, 0)))
+			return err
+		},
+		func() error {
+			sealed, err := db.meta(metaSealed)
+			db.sealed.Store(sealed != "")
 			return err
 		},
 		func() error {
