@@ -61,10 +61,11 @@ func newDB(e *engine) *DB {
 func (db *DB) open(o Options) (err error) {
 	fs := o.fs()
 	if o.ReadOnly {
-		if holdsNothing(&o) {
-			return ErrNothing
-		}
-	} else if err := makeDir(fs, o.Dir); err != nil {
+		err = mustHoldStore(&o)
+	} else if err = makeDir(fs, o.Dir); err == nil {
+		err = refuseOther(fs, o.Dir)
+	}
+	if err != nil {
 		return err
 	}
 	if !o.New { // who writes NewDir has the lock

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"syscall"
 
@@ -98,18 +99,54 @@ func (o *Options) folder() string {
 	return fs.PathJoin(o.Dir, name)
 }
 
-// holdsNothing reports that a directory has no store, not even a damaged one.
-func holdsNothing(o *Options) bool {
+// engineFile is the name of a file that only storeDir has.
+var engineFile = regexp.MustCompile(`^(CURRENT|(MANIFEST-|marker\.).+|\d+\.(sst|log))$`)
+
+// refuseOther refuses a directory with a store at another place than this version has it: it would count as empty.
+func refuseOther(fs vfs.FS, dir string) error {
+	if err := mustBeDir(fs, dir); err != nil {
+		return err
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(names, engineFile.MatchString); i >= 0 {
+		return fmt.Errorf("its format is another version's or another program's: it has %s outside of the folder %s. Nothing was changed", names[i], storeDir)
+	}
+	return nil
+}
+
+// mustHoldStore refuses a directory without a store. A damaged one is enough.
+func mustHoldStore(o *Options) error {
+	if err := refuseOther(o.fs(), o.Dir); err != nil {
+		return err
+	}
 	names, err := o.fs().List(o.folder())
-	return errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
+		return ErrNothing
+	}
+	return err
+}
+
+func mustBeDir(fs vfs.FS, dir string) error {
+	info, err := fs.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = &os.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
+	}
+	return err
 }
 
 // makeDir makes a directory, with its name on stable storage.
 func makeDir(fs vfs.FS, dir string) error {
-	if exists(fs, dir) {
-		return nil
+	err := mustBeDir(fs, dir)
+	if !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	return errors.Join(fs.MkdirAll(dir, 0o700), syncDir(fs, fs.PathDir(dir)))
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(fs, fs.PathDir(dir))
 }
 
 func exists(fs vfs.FS, path string) bool {
@@ -130,11 +167,8 @@ func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
 
 // lockPresent locks a directory that has a store: the lock leaves a file.
 func lockPresent(o *Options) (*pebble.Lock, error) {
-	if _, err := o.fs().Stat(o.Dir); err != nil {
+	if err := mustHoldStore(o); err != nil {
 		return nil, err
-	}
-	if holdsNothing(o) {
-		return nil, ErrNothing
 	}
 	return lockDirectory(o.fs(), o.Dir)
 }

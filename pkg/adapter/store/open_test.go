@@ -1,9 +1,14 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -40,12 +45,57 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 	}
 }
 
+// A directory whose files are not where this version has them is refused, and left as it is, and so is what is no
+// directory. An adapter began empty beside all the schedules of the version before, and verify found nothing wrong.
+func TestOpen_OtherLayoutIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	whole := flushedStore(t)
+	for _, only := range []string{"", "MANIFEST-", "marker.manifest", ".sst"} {
+		fs := vfs.NewMem()
+		must(t, fs.MkdirAll("data", 0o700))
+		for _, name := range namesOf(t, whole, only) {
+			must(t, errorOf(vfs.Clone(whole, fs, "data/store/"+name, "data/"+name)))
+		}
+		before := fs.String()
+		for name, err := range refusals(Options{Dir: "data", FS: fs, Log: slog.New(slog.DiscardHandler)}) {
+			if err == nil || !strings.Contains(err.Error(), "its format is") || errors.Is(err, ErrNothing) {
+				t.Errorf("%s of a directory with %q: %v", name, only, err)
+			}
+		}
+		if after := fs.String(); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for name, err := range refusals(Options{Dir: file, Log: slog.New(slog.DiscardHandler)}) {
+		if !errors.Is(err, syscall.ENOTDIR) || strings.Contains(err.Error(), "LOCK") {
+			t.Errorf("%s of a file: %v", name, err)
+		}
+	}
+	if _, err := Open(Options{Dir: "/proc/absent"}); err == nil || strings.Contains(err.Error(), "sync") {
+		t.Errorf("where no directory can be made: %v", err)
+	}
+}
+
+// refusals are the errors of all that opens a directory.
+func refusals(o Options) map[string]error {
+	_, single := Open(o)
+	_, member := OpenView(o)
+	_, verified := Verify(o)
+	_, repaired := Repair(o, "new")
+	stopped := CheckpointStopped(context.Background(), o, nil, func(string) error { return nil })
+	o.ReadOnly = true
+	_, read := Open(o)
+	return map[string]error{"a start": single, "a start of a member": member, "verify": verified, "repair": repaired, "backup": stopped, "inspect": read}
+}
+
 // Read only changes nothing.
 func TestOpen_ReadOnlyChangesNothing(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
-	if _, err := Open(Options{Dir: "data", FS: fs, ReadOnly: true}); err == nil {
-		t.Fatal("a directory that is not there was opened")
+	if _, err := Open(Options{Dir: "data", FS: fs, ReadOnly: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("a directory that is not there was opened:", err)
 	}
 	if _, err := fs.Stat("data"); err == nil {
 		t.Fatal("it was made")
