@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Ad
 	a.profiling.Store(cfg.Profiling)
 	a.events = &ingest.Receiver{Log: cfg.Log, Refused: a.origin.EventsRefused}
 	if err := a.start(ctx); err != nil {
-		if errors.Is(err, errSealed) {
+		if errors.Is(err, store.ErrSealed) {
 			return a.serveSealed(ctx)
 		}
 		if ctx.Err() != nil {
@@ -126,11 +126,11 @@ func (a *Adapter) start(ctx context.Context) error {
 	}
 	wanted, unusable := a.origin.Sources()
 	deliver := a.deliveries()
-	open := func() error { return a.openAlone(ctx, deliver, unusable) }
+	open := func() (host, error) { return a.openAlone(ctx, deliver, unusable) }
 	if a.cfg.Replication != nil {
-		open = func() error { return a.openMember(ctx, deliver) }
+		open = func() (host, error) { return a.openMember(ctx, deliver) }
 	}
-	if err := a.whileInUse(ctx, open); err != nil {
+	if a.host, err = a.whileInUse(ctx, open); err != nil {
 		return err
 	}
 	if err := a.observe(); err != nil {
@@ -182,17 +182,16 @@ func (a *Adapter) watching() watch.Config {
 }
 
 // openMember opens the view of one of a group.
-func (a *Adapter) openMember(ctx context.Context, deliver dispatch.Config) error {
+func (a *Adapter) openMember(ctx context.Context, deliver dispatch.Config) (host, error) {
 	m, err := group.Open(group.Config{
 		Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
 		Deliver: deliver, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.host = m
 	a.started = context.AfterFunc(ctx, func() { a.stopping.Store(true) })
-	return nil
+	return m, nil
 }
 
 // handover is how long a start waits for the data directory: the pod of the previous adapter may use the grace period up.
@@ -202,12 +201,12 @@ const handover = 30 * time.Second
 // handover to stop: a pod that was deleted by force ends its deliveries while the next one
 // starts. A back-up of the stopped directory may be under way. A container that gave up would
 // be restarted only after a back-off of ten seconds and more.
-func (a *Adapter) whileInUse(ctx context.Context, open func() error) error {
+func (a *Adapter) whileInUse(ctx context.Context, open func() (host, error)) (host, error) {
 	deadline := time.Now().Add(handover)
 	for waiting := false; ; waiting = true {
-		err := open()
+		opened, err := unlessEnded(ctx, open)
 		if !errors.Is(err, store.ErrInUse) || !time.Now().Before(deadline) {
-			return err
+			return opened, err
 		}
 		if !waiting {
 			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the process that has it, the previous adapter or a back-up", "dir", a.cfg.DataDir, "most", handover)
@@ -215,8 +214,34 @@ func (a *Adapter) whileInUse(ctx context.Context, open func() error) error {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
+	}
+}
+
+// openTimeout is how long the data directory may take to open once ctx ended.
+const openTimeout = time.Second
+
+// unlessEnded is open, without its end once ctx ended: on a full disk the store waits for space, for ever. It has
+// acknowledged nothing yet, so that the process may end as by kill -9.
+func unlessEnded(ctx context.Context, open func() (host, error)) (host, error) {
+	type result struct {
+		host
+		err error
+	}
+	opened, late := make(chan result, 1), make(chan struct{})
+	go func() {
+		h, err := open()
+		opened <- result{h, err}
+	}()
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(openTimeout, func() { close(late) })
+	})()
+	select {
+	case r := <-opened:
+		return r.host, r.err
+	case <-late:
+		return nil, ctx.Err()
 	}
 }
 

@@ -41,23 +41,19 @@ type alone struct {
 }
 
 // openAlone opens the store.
-func (a *Adapter) openAlone(ctx context.Context, deliver dispatch.Config, unusable []string) error {
+func (a *Adapter) openAlone(ctx context.Context, deliver dispatch.Config, unusable []string) (host, error) {
 	latency, err := a.telemetry.meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long a change waited to be on stable storage."),
 		metric.WithExplicitBucketBoundaries(.0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	db, err := store.Open(store.Options{
 		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
 	if err != nil {
-		return err
-	}
-	a.host = &alone{
-		DB: db, log: a.cfg.Log, queues: queue.Config{Store: db, Log: a.cfg.Log, Fatal: a.fatal, Meter: a.telemetry.meter},
-		deliver: deliver, watching: a.watching(), unusable: unusable, quit: a.quit, sealed: make(chan error, 1),
+		return nil, err
 	}
 	// When ctx ends while the start waits for disk space, the store gives up waiting;
 	// later Stop does that.
@@ -65,17 +61,17 @@ func (a *Adapter) openAlone(ctx context.Context, deliver dispatch.Config, unusab
 		a.stopping.Store(true)
 		db.GiveUp()
 	})
-	return nil
+	return &alone{
+		DB: db, log: a.cfg.Log, queues: queue.Config{Store: db, Log: a.cfg.Log, Fatal: a.fatal, Meter: a.telemetry.meter},
+		deliver: deliver, watching: a.watching(), unusable: unusable, quit: a.quit, sealed: make(chan error, 1),
+	}, nil
 }
-
-// errSealed ends the start of an adapter whose store takes no changes.
-var errSealed = errors.New("the store was sealed")
 
 // Join implements host. It purges what the store has of sources that do not exist any more, and puts the
 // wanted ones in force. The unusable ones keep their schedules.
 func (a *alone) Join(ctx context.Context) (err error) {
 	if a.Sealed() {
-		return errSealed
+		return store.ErrSealed
 	}
 	if a.dispatch, err = dispatch.New(a.deliver); err != nil {
 		return err
@@ -181,8 +177,11 @@ func (a *alone) Serving() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
 }
 
 // Seal implements backup.Sealable. It ends the adapter: calls and deliveries end first, then the store is sealed. It
-// returns once that is on stable storage.
+// returns once that is on stable storage. Of a sealed store nothing is left to do.
 func (a *alone) Seal(ctx context.Context) error {
+	if a.Sealed() {
+		return nil
+	}
 	if a.seals.Swap(true) {
 		return errors.New("a seal is under way")
 	}

@@ -53,6 +53,8 @@ func (a *Adapter) end() error {
 	}
 	drained.Wait()
 	if a.host != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), drainRequests) // calls that hang have used the other up
+		defer cancel()
 		a.host.Shutdown(ctx)
 	}
 	if a.backups != nil {

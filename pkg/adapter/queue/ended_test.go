@@ -170,7 +170,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 // The outcome of a delivery whose store ended meanwhile is dropped: the next owner delivers the key again.
 func TestFinish_StoreEnds(t *testing.T) {
 	t.Parallel()
-	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {
+	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrSealed, store.ErrUnknown} {
 		for left := range 6 {
 			synctest.Test(t, func(t *testing.T) {
 				s, db, logged, _ := openEnding(t, why, 1)

@@ -283,7 +283,7 @@ var (
 // the group. It returns nil for any other error.
 func RefusalOfEndedStore(err error) *schedule.Error {
 	switch {
-	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, errEnded):
+	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, store.ErrSealed), errors.Is(err, errEnded):
 		return errEnded
 	case errors.Is(err, store.ErrUnknown), errors.Is(err, errUnknown):
 		return errUnknown

@@ -130,7 +130,7 @@ func (db *engine) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
 	}
 	if db.sealed.Load() {
 		b.Close()
-		return nil, ErrNotOwner
+		return nil, ErrSealed
 	}
 	// Pebble panics, with locks held, where it sees no way on. fullFS keeps failed writes of the log from it.
 	defer func() {

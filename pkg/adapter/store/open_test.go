@@ -159,7 +159,7 @@ func TestSeal_IsTheEnd(t *testing.T) {
 	}
 	copied := vfs.NewMem()
 	for range 2 {
-		if _, err := db.Apply(false, Change{Source: "s", Key: "b", New: goldenEntries()["bare"]}); !errors.Is(err, ErrNotOwner) {
+		if _, err := db.Apply(false, Change{Source: "s", Key: "b", New: goldenEntries()["bare"]}); !errors.Is(err, ErrSealed) {
 			t.Errorf("a change: %v", err)
 		}
 		if e, err := db.Get("s", "a"); e == nil || err != nil {

@@ -307,9 +307,6 @@ func (v *View) Corrupt() int64 { return v.base.Corrupt() }
 // Damaged reports that a block of a file could not be read. Another member's view may be whole.
 func (v *View) Damaged() bool { return v.base.damaged.Load() }
 
-// GiveUp is [DB.GiveUp].
-func (v *View) GiveUp() { v.base.GiveUp() }
-
 // Close makes everything durable and releases the directory. Stores over the view must be
 // closed before.
 func (v *View) Close() error {
@@ -342,14 +339,14 @@ func (v *View) Own(log Log) (*DB, error) {
 	return db, nil
 }
 
-// ErrSealed is returned where a group was sealed: nothing is changed any more.
-var ErrSealed = errors.New("store: the group was sealed: make a back-up of this directory, and restore it into an empty one, with --to single or --to group")
+// ErrSealed is returned by a store that was sealed: nothing is changed any more.
+var ErrSealed = errors.New("store: it was sealed: make a back-up of this directory, and restore it into an empty one, with --to single or --to group")
 
 // maxSeal is more bytes than the batch of a seal has.
 const maxSeal = 64
 
 // Seal ends the store: what was changed before is all that it ever has. Of a group it writes the last batch that its log
-// gets. A store of a single adapter refuses changes from then on with [ErrNotOwner], also when it is opened again.
+// gets. A store of a single adapter refuses changes from then on with [ErrSealed], also when it is opened again.
 func (db *DB) Seal() error {
 	if !db.gate.enter() {
 		return ErrClosed
