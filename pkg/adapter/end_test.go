@@ -26,7 +26,7 @@ func TestStart_EndsWhileTheStoreWaits(t *testing.T) {
 		begun := time.Now()
 		_, err := a.whileInUse(ctx, func() (host, error) {
 			<-space
-			return nil, nil //nolint:nilnil // nobody gets it
+			return nil, nil //nolint:nilnil // the start has ended before
 		})
 		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != time.Minute+openTimeout {
 			t.Errorf("%v after %s", err, took)
@@ -100,7 +100,7 @@ func TestStop_HungCallLeavesThePortItsTime(t *testing.T) {
 	a.calls = append(a.calls, e)
 	a.answer(e)
 	go func() {
-		if resp, err := http.Get("http://" + e.Addr().String()); err == nil { //nolint:noctx // it hangs
+		if resp, err := http.Get("http://" + e.Addr().String()); err == nil {
 			resp.Body.Close()
 		}
 	}()

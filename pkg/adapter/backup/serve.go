@@ -90,7 +90,7 @@ func Serve(db Sealable, dir string, log *slog.Logger) (*Server, error) {
 
 const (
 	// sealAnswer is how long the answer to a seal may take when the adapter ends because of it.
-	sealAnswer = 5 * time.Second
+	sealAnswer = 2 * time.Second
 	// sealEnds is a pause in which adapter seal ends: in a container it is killed when the adapter has ended.
 	sealEnds = 500 * time.Millisecond
 )
