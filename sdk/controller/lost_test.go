@@ -81,7 +81,7 @@ func TestMapFunction_FailedReadLosesNoEvent(t *testing.T) {
 	list := func(r client.Reader) func(context.Context) error {
 		return func(ctx context.Context) error { return r.List(ctx, &corev1.ConfigMapList{}) }
 	}
-	away, absent := errors.New("the API server is away"), apierrors.NewNotFound(corev1.Resource("configmaps"), "site")
+	away, absent := errors.New("the API server cannot be reached"), apierrors.NewNotFound(corev1.Resource("configmaps"), "site")
 	for name, f := range map[string]func(context.Context) error{
 		"get of the client": get(mgr.GetClient()), "list of the client": list(mgr.GetClient()),
 		"get of the cache": get(mgr.GetCache()), "list of the cache": list(mgr.GetCache()),

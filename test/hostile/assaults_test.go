@@ -273,7 +273,7 @@ func (a *attacker) hold(ctx context.Context, attack, url string, c connections) 
 	scheme, address, _ := strings.Cut(url, "://")
 	for i := range c.n {
 		all.Go(func() {
-			// At most 300 a second are opened, and 40 anew: it is connections that stay, not their making.
+			// At most 300 a second are opened, and 40 again: the attack is open connections, not opening them.
 			pause := time.NewTimer(time.Duration(i) * time.Second / 300)
 			defer pause.Stop()
 			for {

@@ -296,7 +296,7 @@ func TestCommands_SayWhatIsWrong(t *testing.T) {
 		{"metrics without an address", always, "why web k" + alone, exitProblem, "or refused by a quota or a full disk|--metrics-server", ""},
 		{"metrics with an address", answer("GET /metrics", "200 "+fullDisk), "why web k --metrics-server ADAPTER" + alone, exitProblem, "disk is full", ""},
 		{"metrics that are refused", answer("GET /metrics", "503 "), "why web", 0, "not known", ""},
-		{"an adapter that is away", always, "why web -n ops --server http://127.0.0.1:1", exitProblem, "AdapterNotReady", ""},
+		{"an adapter that does not run", always, "why web -n ops --server http://127.0.0.1:1", exitProblem, "AdapterNotReady", ""},
 		{"no API server", func(c *cluster) { c.api.Close() }, "why web|list|doctor|token web", exitUnavailable, "connection refused", ""},
 		{"a namespace that ends gets no tokens, whatever rights a user has", func(c *cluster) { c.ending = "ops" }, "why web", exitProblem, "it is being terminated|Unauthenticated", "may not"},
 		{"the whole object, clean", func(c *cluster) {

@@ -168,7 +168,7 @@ func TestUI_SaysWhatWhySays(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		stage func(c *cluster)
-		args  string // with the address of the adapter in the place of ADAPTER; "": the cluster
+		args  string // ADAPTER stands for the address of the adapter; "": the cluster
 		says  string
 		token string
 	}{

@@ -147,7 +147,7 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 	})
 }
 
-// A namespace at its ceiling goes on when its delivery has ended, however many others wait for theirs.
+// A namespace at its ceiling continues when its delivery has ended, however many other namespaces wait.
 func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.hang("well")

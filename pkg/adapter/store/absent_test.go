@@ -11,7 +11,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Every record is found while filters are made, filled and made anew beside changes, and after each start.
+// Every record is found while filters are made, filled and replaced during changes, and after each start.
 func TestAbsent_FindsEveryRecord(t *testing.T) {
 	defer func(sizes []int, rows int) { absentKeys, absentRows = sizes, rows }(absentKeys, absentRows)
 	absentKeys, absentRows = []int{100, 400, 2000}, 7
@@ -103,7 +103,7 @@ func change(t *testing.T, db *DB, random *rand.Rand, source string, held map[str
 	}
 }
 
-// A filter that is full is made anew, and larger, and one that would be too large is given up.
+// A full filter is replaced by a larger one. A filter that would be too large is given up.
 func TestAbsent_Sizes(t *testing.T) {
 	defer func(sizes []int) { absentKeys = sizes }(absentKeys)
 	absentKeys = []int{10, 40, 200}

@@ -50,7 +50,7 @@ func fill(t *testing.T, db *DB, keys ...string) {
 }
 
 // A record that makes no sense stops no other one. It is removed with its rows and its count, and replaced without
-// being counted twice; its size is not known, so that the next start counts the source's bytes anew.
+// being counted twice; its size is not known, so that the next start counts the source's bytes again.
 func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -274,7 +274,7 @@ func TestCorruption_LoggedOnceAPlace(t *testing.T) {
 	}
 }
 
-// A counter that cannot be read is counted anew from the records, also where it is no number.
+// A counter that cannot be read, or is no number, is counted again from the records.
 func TestCounter_UnreadableIsRecounted(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()

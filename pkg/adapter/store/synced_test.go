@@ -127,7 +127,7 @@ func TestDamage_OfTheLogRefusesTheStart(t *testing.T) {
 	refuses("no file", 0, func(fs vfs.FS) { must(t, fs.Remove(name)) })
 }
 
-// A store whose marker or whose list of tables is gone is not made anew in the place of the old one.
+// A store whose marker or list of tables is gone is not replaced by an empty store.
 func TestManifest_Missing(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []string{"marker.manifest", "MANIFEST-"} {

@@ -103,7 +103,7 @@ func TestBytes_OfTwoWatchesAtOnce(t *testing.T) {
 	})
 }
 
-// The marks of a row that is damaged are counted anew, once. Nothing is scheduled or listed for that.
+// The marks of a damaged row are counted again, once. Nothing is scheduled or listed for that.
 func TestBytes_DamagedRowIsCountedAnew(t *testing.T) {
 	run(t, own, func(t *testing.T, w *env) {
 		for i := range 10 {

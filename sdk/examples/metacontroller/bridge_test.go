@@ -269,7 +269,7 @@ func TestHook_Answers(t *testing.T) {
 		body   string
 		after  float64 // seconds; 0 is an error
 		says   string
-		answer func(w http.ResponseWriter) // in the place of the body
+		answer func(w http.ResponseWriter) // in place of the body
 	}{
 		"201":         {status: 201, body: `{}`, says: "status 201, want 200"},
 		"500":         {status: 500, body: "boom", says: "status 500, want 200: boom"},

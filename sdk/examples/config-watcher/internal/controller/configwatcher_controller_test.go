@@ -256,13 +256,13 @@ func TestReconcile_RestartsAfterTheDelay(t *testing.T) {
 		}, 0, v1.UpToDate, []string{"c-other", "d-succeeded", "e-failed", "f-bare", "c-elsewhere"}, 2},
 		"no ConfigMap":      {func(o *operator) { o.remove(configMap(), "webapp-config").run() }, 0, v1.ConfigMapNotFound, all, 0},
 		"deleted meanwhile": {func(o *operator) { o.sees().remove(configMap(), "webapp-config").run().wait(time.Minute).run() }, 0, v1.ConfigMapNotFound, all, 0},
-		"deleted meanwhile, and made anew": {func(o *operator) {
+		"deleted meanwhile, and created again": {func(o *operator) {
 			o.sees().remove(configMap(), "webapp-config").run().wait(time.Minute).createConfigMap("webapp-config").run()
 		}, 0, v1.UpToDate, nil, 2},
-		"made anew, and changed": {func(o *operator) {
+		"created again, and changed": {func(o *operator) {
 			o.run().remove(configMap(), "webapp-config").run().createConfigMap("webapp-config").write("Hello").run()
 		}, time.Minute, v1.RestartPending, all, 0},
-		"made anew as it was": {func(o *operator) {
+		"created again as it was": {func(o *operator) {
 			o.run().remove(configMap(), "webapp-config").run().createConfigMap("webapp-config").run()
 		}, 0, v1.UpToDate, all, 0},
 	} {
@@ -309,7 +309,7 @@ func TestReconcile_IgnoresADeletedWatcher(t *testing.T) {
 	}
 }
 
-// The run after a failed run does what is left, and leaves alone what the Deployment has made anew.
+// The run after a failed run does what is left, and leaves alone what the Deployment has created again.
 func TestReconcile_GoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
