@@ -137,6 +137,9 @@ func (f *follower) admitted(ctx context.Context, name cache.ObjectName) (*v1alph
 // describe returns the object's source, or nil when the object cannot be used, which
 // is reported once per generation.
 func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Spec {
+	if ends(o) {
+		return ending(o, seen.applied)
+	}
 	src, err := (*schedule.Spec)(nil), capacity.Refusal(o)
 	if err == nil {
 		src, err = describe(o, seen.applied, f.oidc(), f.ceilings())

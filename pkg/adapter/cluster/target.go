@@ -73,7 +73,26 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, li
 		return nil, err
 	}
 	src.Suspend = src.Suspend || suspended
+	sources.Held(&src.Scale, o)
 	return src, nil
+}
+
+// ends reports whether an object is being deleted that may hold a workload.
+func ends(o *v1alpha1.RescheduleSource) bool {
+	return o.DeletionTimestamp != nil && (o.Spec.Scale != nil || o.Status.Scale != nil)
+}
+
+// ending returns the source of an object that is being deleted: nothing is delivered any
+// more, and the workload that it holds is scaled up. That does not depend on its spec,
+// which may not be valid.
+func ending(o *v1alpha1.RescheduleSource, before *schedule.Spec) *schedule.Spec {
+	src := &schedule.Spec{UID: string(o.UID), Namespace: o.Namespace, Name: o.Name}
+	if before != nil {
+		*src = *before
+	}
+	src.Suspend, src.Scale = true, schedule.Scale{}
+	sources.Held(&src.Scale, o)
+	return src
 }
 
 // isGone reports whether the controller found that a target does not exist. A target

@@ -42,6 +42,7 @@ type Spec struct {
 	Letters Letters
 	Ingest  Ingest
 	Watch   *Watch // nil: the source watches nothing
+	Scale   Scale
 
 	// RBACOnly admits no caller to the schedule API for its namespace alone.
 	RBACOnly bool
@@ -88,6 +89,9 @@ type Ceilings struct {
 	MaxBytes     int64 // stored, before compression
 	MaxInFlight  int
 	MaxPerSecond int
+	// MaxStarts bounds the workloads that start at a time; MaxStartsOfAll bounds them
+	// over all namespaces.
+	MaxStarts, MaxStartsOfAll int
 	// MinDelay raises every shorter wait that a request, an event or an outcome
 	// requires; it does not affect retries, whose least wait is MinWait.
 	MinDelay time.Duration

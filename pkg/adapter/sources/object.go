@@ -59,6 +59,9 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 	if spec.Watch != nil {
 		src.Watch = r.watch(o)
 	}
+	if spec.Scale != nil {
+		src.Scale = r.scale(o)
+	}
 	if spec.CloudEventOverrides != nil {
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
 	}
@@ -80,6 +83,7 @@ func limit(src *schedule.Spec, spec *v1alpha1.RescheduleSourceSpec, c ceilings.C
 	src.Ceilings = schedule.Ceilings{
 		MaxPending: c.MaxPending, MaxBytes: c.MaxBytes,
 		MaxInFlight: int(c.MaxInFlight), MaxPerSecond: int(c.MaxPerSecond), MinDelay: c.MinDelay,
+		MaxStarts: int(c.MaxStarts), MaxStartsOfAll: int(c.MaxStartsOfAll),
 	}
 	return cuts
 }

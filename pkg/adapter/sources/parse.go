@@ -123,6 +123,9 @@ func (p *parser) object(where string, raw []byte) {
 	if o.Spec.Watch != nil {
 		more = append(more, schedule.Invalid("spec.watch", "needs a cluster; a standalone adapter has no API server to watch"))
 	}
+	if o.Spec.Scale != nil {
+		more = append(more, schedule.Invalid("spec.scale", "needs a cluster; a standalone adapter has no workload to scale"))
+	}
 	src, cuts, rest := convert(o, targets, p.ceilings)
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)

@@ -370,14 +370,14 @@ const (
 )
 
 // standIn is what is kept of a refused object: its identity, what admits its callers, the
-// account of its watch, and what the adapter reported. Of the object's memory it shares only the
+// accounts of its watch and its workload, and what the adapter reported. Of the object's memory it shares only the
 // reports.
 func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSource {
 	c := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{
 		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name), UID: types.UID(strings.Clone(string(o.UID))),
 		Generation: o.Generation, ResourceVersion: strings.Clone(o.ResourceVersion),
 		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp.DeepCopy(),
-		Annotations: map[string]string{refusalAnnotation: why},
+		Annotations: map[string]string{refusalAnnotation: why}, Finalizers: v1alpha1.OwnFinalizers(o.Finalizers),
 	}}
 	size := 0
 	for k, v := range o.Labels {
@@ -399,6 +399,9 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	if w := o.Spec.Watch; w != nil {
 		c.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: *short(&w.ServiceAccountName)}
 	}
+	if scale := o.Spec.Scale; scale != nil {
+		c.Spec.Scale = &v1alpha1.RescheduleSourceScale{ServiceAccountName: *short(&scale.ServiceAccountName), Mode: short(scale.Mode)}
+	}
 	s := &o.Status
 	c.Status.ObservedGeneration = s.ObservedGeneration
 	// What the adapter reported, which it compares with what it would report.
@@ -410,6 +413,9 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	}
 	if isShortWatch(s.Watch) {
 		c.Status.Watch = s.Watch
+	}
+	if s.Scale != nil { // only the controller and the adapter write it
+		c.Status.Scale = s.Scale.DeepCopy()
 	}
 	return c
 }

@@ -23,6 +23,9 @@ type Ceilings struct {
 	MaxTimeout   time.Duration
 	// MinDelay raises every shorter wait that is not a retry.
 	MinDelay time.Duration
+	// MaxStarts bounds the workloads of spec.scale that start at a time. MaxStartsOfAll
+	// bounds them in all namespaces together.
+	MaxStarts, MaxStartsOfAll int32
 	// Default are the limits of a source that names none.
 	Default Limits
 }
@@ -47,7 +50,10 @@ var Shipped = Ceilings{
 	MaxInFlight:  2048,
 	MaxPerSecond: 2000,
 	MaxTimeout:   time.Hour,
-	Default:      none.Default,
+	// A node starts some ten pods at a time.
+	MaxStarts:      10,
+	MaxStartsOfAll: 30,
+	Default:        none.Default,
 }
 
 // none has no ceilings: the limits that a source names are its own.

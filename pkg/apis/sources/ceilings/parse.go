@@ -25,6 +25,9 @@ const (
 	keyMaxPerSecond = "max-per-second"
 	keyMaxTimeout   = "max-timeout"
 	keyMinDelay     = "min-delay"
+	keyMaxStarts    = "max-starts"
+	// keyMaxStartsOfAll is not a key of one namespace.
+	keyMaxStartsOfAll = "max-starts-of-all"
 
 	keyDefaultMaxPending   = "default-max-pending"
 	keyDefaultMaxBytes     = "default-max-bytes"
@@ -48,6 +51,9 @@ var fields = map[string]func(c *Ceilings, value string) error{
 	keyMaxPerSecond: func(c *Ceilings, v string) error { return integer(&c.MaxPerSecond, v, 0, math.MaxInt32) },
 	keyMaxTimeout:   func(c *Ceilings, v string) error { return span(&c.MaxTimeout, v) },
 	keyMinDelay:     func(c *Ceilings, v string) error { return span(&c.MinDelay, v) },
+	keyMaxStarts:    func(c *Ceilings, v string) error { return integer(&c.MaxStarts, v, 0, math.MaxInt32) },
+
+	keyMaxStartsOfAll: func(c *Ceilings, v string) error { return integer(&c.MaxStartsOfAll, v, 0, math.MaxInt32) },
 
 	keyDefaultMaxPending:   func(c *Ceilings, v string) error { return integer(&c.Default.MaxPending, v, 1, maxPending) },
 	keyDefaultMaxBytes:     func(c *Ceilings, v string) error { return quantity(&c.Default.MaxBytes, v) },
@@ -107,6 +113,10 @@ func (c *Config) override(text string) (errs []error) {
 		where := keyNamespaces + "." + namespace
 		if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
 			errs = append(errs, fmt.Errorf("%.128s: is not the name of a namespace: %s", where, problems[0]))
+			continue
+		}
+		if _, set := named[namespace][keyMaxStartsOfAll]; set {
+			errs = append(errs, fmt.Errorf("%s.%s: applies to all namespaces together: set it outside %s", where, keyMaxStartsOfAll, keyNamespaces))
 			continue
 		}
 		own := c.all

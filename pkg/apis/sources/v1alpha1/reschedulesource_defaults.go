@@ -23,6 +23,9 @@ const (
 	DefaultJitter               = 0.0
 	DefaultWatchAccount         = "default"
 	DefaultResyncOver           = "10m"
+	DefaultScaleReplicas        = int32(1)
+	DefaultScaleCooldown        = "10s"
+	DefaultScaleStartTimeout    = "2m"
 )
 
 // DefaultIngestPolicies are the policies that an event may ask for.
@@ -31,7 +34,7 @@ func DefaultIngestPolicies() []ConflictPolicy {
 }
 
 // SetDefaults fills in every default. delivery.retry, backoffMax and retryAfterMax,
-// maxInterval, watch and its selectors have none: their absence means something.
+// maxInterval, watch and its selectors, and scale have none: their absence means something.
 // watch.resources[].changes has a default that depends on other fields. The limits and
 // delivery.timeout have none either: their defaults are the administrator's.
 func (s *RescheduleSource) SetDefaults(ctx context.Context) {
@@ -69,6 +72,7 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	setDefault(&s.WarmUp, DefaultWarmUp)
 	setDefault(&s.Jitter, DefaultJitter)
 	s.Watch.setDefaults()
+	s.setScaleDefaults()
 }
 
 func setDefault[T any](field **T, value T) {

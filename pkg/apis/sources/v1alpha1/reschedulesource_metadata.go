@@ -1,6 +1,9 @@
 package v1alpha1
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // MaxLabels bounds the labels of a source. The API server does not: an author may write a
 // hundred thousand of them, which take eight times their text in memory.
@@ -19,10 +22,19 @@ var tooManyLabels = func() map[string]string {
 // author may write as much of it as an object may have. Labels above MaxLabels stay
 // too many, so that Validate refuses the object.
 func (s *RescheduleSource) TrimMetadata() {
-	s.Annotations, s.ManagedFields, s.OwnerReferences, s.Finalizers = nil, nil, nil, nil
+	s.Annotations, s.ManagedFields, s.OwnerReferences = nil, nil, nil
+	s.Finalizers = OwnFinalizers(s.Finalizers)
 	if len(s.Labels) > MaxLabels {
 		s.Labels = tooManyLabels
 	}
+}
+
+// OwnFinalizers returns ScaleFinalizer if it is one of them.
+func OwnFinalizers(all []string) []string {
+	if slices.Contains(all, ScaleFinalizer) {
+		return []string{ScaleFinalizer}
+	}
+	return nil
 }
 
 // TooManyLabels returns labels above MaxLabels, for an object whose labels are not kept.

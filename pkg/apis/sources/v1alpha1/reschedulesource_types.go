@@ -85,6 +85,10 @@ type RescheduleSourceSpec struct {
 	// +optional
 	Watch *RescheduleSourceWatch `json:"watch,omitempty"`
 
+	// Scale says which workload sleeps while there is nothing to deliver.
+	// +optional
+	Scale *RescheduleSourceScale `json:"scale,omitempty"`
+
 	// Limits bound what the source may take.
 	// +optional
 	Limits *RescheduleSourceLimits `json:"limits,omitempty"`
@@ -286,6 +290,10 @@ type RescheduleSourceStatus struct {
 	// condition Watching of it.
 	// +optional
 	Watch *WatchStatus `json:"watch,omitempty"`
+
+	// Scale is the adapter's report about spec.scale.
+	// +optional
+	Scale *ScaleStatus `json:"scale,omitempty"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

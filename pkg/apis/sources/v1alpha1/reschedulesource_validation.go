@@ -66,6 +66,7 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	}
 	errs = errs.Also(validateOneOf("access", s.Access, AccessNamespace, AccessRBAC))
 	errs = errs.Also(s.Watch.validate().ViaField("watch"))
+	errs = errs.Also(s.validateScale())
 	return errs.Also(s.Limits.validate().ViaField("limits"))
 }
 

@@ -1,0 +1,54 @@
+package schedule
+
+import "time"
+
+// Scale is which workload of the source's namespace sleeps while there is nothing to
+// deliver. Without Mode there is none.
+type Scale struct {
+	Workload
+	Mode                   ScaleMode
+	Cooldown, StartTimeout time.Duration
+	// Held is the workload that the status names: one that may be at zero, and that the
+	// adapter must scale up before it lets go of it.
+	Held Workload
+	// Recorded: the status names Workload, and a deleted source waits until it is scaled
+	// up. Only then may it sleep.
+	Recorded bool
+}
+
+// Workload is a workload with the account that scales it. The zero value is none.
+type Workload struct {
+	APIVersion, Kind, Name string
+	Account                string
+	Replicas               int32 // while awake
+}
+
+// Same reports whether both are the same object.
+func (w Workload) Same(o Workload) bool {
+	return w.APIVersion == o.APIVersion && w.Kind == o.Kind && w.Name == o.Name
+}
+
+// ScaleMode is what a source does with its workload.
+type ScaleMode string
+
+// The modes.
+const (
+	ScaleAuto    ScaleMode = "Auto"
+	ScaleAwake   ScaleMode = "Awake"
+	ScaleObserve ScaleMode = "Observe" // it is counted as if it were scaled
+)
+
+// Scales reports whether the source scales its workload.
+func (s *Scale) Scales() bool { return s.Mode == ScaleAuto || s.Mode == ScaleAwake }
+
+// ScaleStatus is the state of a workload and its figures since the source exists. The
+// zero value is of a source that has none.
+type ScaleStatus struct {
+	State           string // Asleep, Starting, Awake; "": not known yet
+	Since           time.Time
+	Starts          int64
+	Awake, Observed time.Duration
+	LastStart       time.Duration // 0: it was not started yet
+	Reason, Message string        // why it cannot be scaled
+	Held            Workload
+}
