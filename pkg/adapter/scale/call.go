@@ -1,0 +1,170 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// Why a workload cannot be scaled: reasons of the condition Scaled.
+const (
+	ReasonForbidden    = "Forbidden"
+	ReasonNoTarget     = "NoSuchTarget"
+	ReasonStartTimeout = "StartTimeout"
+	ReasonUnreachable  = "Unreachable"
+)
+
+// call makes one call, and notes what it found.
+func (t *target) call(act action) {
+	if act == wake && !t.confirm() {
+		return
+	}
+	began := time.Now()
+	t.mu.Lock()
+	workloads := t.workloads()
+	t.mu.Unlock()
+	var replicas, was int32
+	err := errNoMember
+	for _, w := range workloads {
+		account := objects.Account{Namespace: t.id.namespace, Name: w.Account}
+		api := t.keeper.cfg.API
+		switch act {
+		case wake:
+			replicas = w.Replicas
+			was, err = api.SetReplicas(t.keeper.ctx, account, w, w.Replicas)
+		case lull:
+			replicas = 0
+			was, err = api.SetReplicas(t.keeper.ctx, account, w, 0)
+		default:
+			replicas, err = api.Replicas(t.keeper.ctx, account, w)
+			was = replicas
+		}
+		if _, forbidden := errors.AsType[*objects.Forbidden](err); !forbidden {
+			break // another account may have the right
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	switch {
+	case errors.Is(err, errNoMember):
+	case err != nil:
+		t.fail(err, now)
+	default:
+		if act == wake && was > 0 {
+			replicas = was // somebody was faster
+		}
+		t.found(act, replicas, was, began, now)
+	}
+}
+
+var errNoMember = errors.New("no source scales the workload any more")
+
+// confirm reports whether a key is due, where keys seem to be: what the dispatcher knows may be
+// stale. The dispatcher drops what is.
+func (t *target) confirm() bool {
+	type question struct {
+		m      *Member
+		within time.Duration
+		isDue  func(time.Duration) bool
+	}
+	t.mu.Lock()
+	now := time.Now()
+	v := t.view(now)
+	needed := v.stays || v.underWay > 0
+	var seem []question
+	for _, m := range t.members {
+		if m.given == nil && !m.due.IsZero() && !m.due.Add(-m.src.WarmUp).After(now) {
+			seem = append(seem, question{m, max(m.due.Sub(now), 0), m.isDue})
+		}
+	}
+	t.mu.Unlock()
+	for _, q := range seem {
+		if needed {
+			return true
+		}
+		needed = q.isDue(q.within)
+		if needed {
+			return true
+		}
+		t.mu.Lock()
+		q.m.due, q.m.waits, q.m.pass = time.Time{}, false, true
+		t.mu.Unlock()
+		go q.m.ready()
+	}
+	return needed
+}
+
+// workloads are the workload with each account that may scale it, and the most replicas.
+func (t *target) workloads() []schedule.Workload {
+	var all []schedule.Workload
+	most := int32(1)
+	for _, m := range t.members {
+		w := m.workload
+		most = max(most, w.Replicas)
+		if !slices.ContainsFunc(all, func(o schedule.Workload) bool { return o.Account == w.Account }) {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b schedule.Workload) int { return strings.Compare(a.Account, b.Account) })
+	for i := range all {
+		all[i].Replicas = most
+	}
+	return all
+}
+
+// found notes the replicas that a call made or read.
+func (t *target) found(act action, replicas, was int32, began, now time.Time) {
+	before, knew := t.replicas, t.known
+	t.failures, t.retryAt = 0, time.Time{}
+	t.known, t.replicas, t.lookAt = true, replicas, now.Add(t.keeper.pollAfter())
+	if t.Reason != ReasonStartTimeout { // which a connection ends
+		t.setProblem("", "")
+	}
+	switch {
+	case replicas == 0:
+		t.close()
+		t.setState(asleep, now)
+	case act == wake && was == 0:
+		t.Starts++
+		t.started, t.slotEnd = began, now.Add(slotTime)
+		if t.slow {
+			t.releaseSlot()
+		}
+		t.active = now
+		t.setState(starting, now)
+	default:
+		if !knew || before == 0 { // it was scaled up by another hand, or by an adapter before
+			t.active = now
+		}
+		if t.started.IsZero() {
+			t.setState(awake, now)
+		}
+	}
+}
+
+// fail notes a call that failed.
+func (t *target) fail(err error, now time.Time) {
+	if t.keeper.ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	t.known = false
+	t.retryAt = now.Add(min(firstRetry<<min(t.failures, 10), lastRetry))
+	t.failures++
+	t.slotEnd = now // others need not wait for it
+	reason, text := ReasonUnreachable, err.Error()
+	if _, ok := errors.AsType[*objects.Forbidden](err); ok {
+		reason = ReasonForbidden
+	} else if errors.Is(err, ErrNoTarget) {
+		reason = ReasonNoTarget
+	}
+	if reason != t.Reason {
+		t.keeper.cfg.Log.Warn("a workload cannot be scaled; retrying", "namespace", t.id.namespace, "workload", t.id.kind+"/"+t.id.name, "reason", reason, "error", err)
+	}
+	t.setProblem(reason, text)
+}

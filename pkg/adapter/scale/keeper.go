@@ -1,0 +1,161 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// API reads and writes the replicas of workloads, with a token of the account and no
+// other rights. Errors are *objects.Forbidden, wrap ErrNoTarget, or are of the moment.
+type API interface {
+	// Replicas returns how many the workload has.
+	Replicas(ctx context.Context, a objects.Account, w schedule.Workload) (int32, error)
+	// SetReplicas makes a workload without replicas have n, or with n = 0 a workload with
+	// replicas have none. Any other workload stays as it is. It returns how many it had.
+	SetReplicas(ctx context.Context, a objects.Account, w schedule.Workload, n int32) (was int32, err error)
+}
+
+// ErrNoTarget means that the workload does not exist, or has no scale subresource.
+var ErrNoTarget = errors.New("no such workload")
+
+const (
+	// slotTime is how long a start counts among the starts under way, if it takes longer.
+	slotTime = 15 * time.Second
+	// Each workload is looked at after pollLeast, and so much later that there are
+	// 1/pollEach looks a second of all.
+	pollLeast = 15 * time.Second
+	pollEach  = 100 * time.Millisecond
+	// After a failed call the next one waits for firstRetry, doubled up to lastRetry.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Config is what a Keeper needs.
+type Config struct {
+	API API          // nil: there are no workloads
+	Log *slog.Logger // default: discards
+	// Connect connects to the sink of a source, once.
+	Connect func(context.Context, *schedule.Spec) error
+	// Saved is the status that an adapter reported last; default: none.
+	Saved func(*schedule.Spec) schedule.ScaleStatus
+	// Changed is called when the status of a source's workload has changed. It must not block.
+	Changed func(*schedule.Spec)
+	Meter   metric.Meter // default none
+}
+
+// Keeper keeps the workloads of all sources in the state that their schedules ask for.
+type Keeper struct {
+	cfg    Config
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	slots  *slots
+	meters *meters
+
+	mu      sync.Mutex // taken before target.mu
+	targets map[id]*target
+	members map[*Member]bool
+}
+
+// id is a workload, or what one source observes.
+type id struct {
+	namespace, apiVersion, kind, name string
+	observer                          string // uid of the source
+}
+
+// New returns a Keeper without workloads.
+func New(cfg Config) (*Keeper, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Saved == nil {
+		cfg.Saved = func(*schedule.Spec) schedule.ScaleStatus { return schedule.ScaleStatus{} }
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(*schedule.Spec) {}
+	}
+	k := &Keeper{cfg: cfg, slots: newSlots(), targets: map[id]*target{}, members: map[*Member]bool{}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	var err error
+	k.meters, err = newMeters(cfg.Meter, k)
+	return k, err
+}
+
+// Stop ends calls and connections. Workloads stay as they are: the next Keeper continues.
+func (k *Keeper) Stop() {
+	k.cancel()
+	k.mu.Lock()
+	for _, t := range k.targets {
+		t.mu.Lock() // what began before the end is in work now
+		t.timer.Stop()
+		t.mu.Unlock()
+	}
+	k.mu.Unlock()
+	k.work.Wait()
+}
+
+// Forget ends the metrics.
+func (k *Keeper) Forget() { k.meters.forget() }
+
+// enter makes a member one of the workload's.
+func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatus) {
+	key := id{m.src.Namespace, w.APIVersion, w.Kind, w.Name, ""}
+	if m.observes() {
+		key.observer = m.src.UID
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.targets[key]
+	if t == nil {
+		t = newTarget(k, key, saved)
+		k.targets[key] = t
+		k.meters.targets.Store(int64(len(k.targets)))
+	}
+	k.members[m] = true
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m.target, m.workload = t, w
+	t.members = append(t.members, m)
+	t.update()
+}
+
+// leave takes a member out of its workload. A call under way ends first: until then the
+// target is there for a member that comes.
+func (k *Keeper) leave(m *Member) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.members, m)
+	t := m.target
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(m)
+	t.update()
+	k.forgetIdle(t)
+}
+
+// forgetIdle drops a target without members and calls. The caller holds both locks.
+func (k *Keeper) forgetIdle(t *target) {
+	if len(t.members) == 0 && !t.running {
+		t.timer.Stop()
+		t.releaseSlot()
+		if k.targets[t.id] == t {
+			delete(k.targets, t.id)
+			k.meters.targets.Store(int64(len(k.targets)))
+		}
+	}
+}
+
+// pollAfter is when a workload is looked at next: not all at one time.
+func (k *Keeper) pollAfter() time.Duration {
+	d := max(pollLeast, time.Duration(k.meters.targets.Load())*pollEach)
+	return d + rand.N(d/4)
+}

@@ -1,0 +1,673 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// world is an API server with one kubelet: a workload that is scaled up accepts connections after starts.
+type world struct {
+	*testing.T
+	k      *Keeper
+	starts time.Duration
+
+	mu       sync.Mutex
+	replicas map[string]int32
+	up       map[string]time.Time // when its pod accepts connections
+	calls    []string
+	fail     func(account, verb, name string) error
+	underWay map[string]int // deliveries
+	takes    time.Duration  // a call
+	changes  int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, starts: time.Second, replicas: map[string]int32{}, up: map[string]time.Time{}, underWay: map[string]int{}}
+	w.restart()
+	return w
+}
+
+// restart ends the Keeper, as a crash does, and makes another one.
+func (w *world) restart() {
+	if w.k != nil {
+		w.k.Stop()
+	}
+	k, err := New(Config{API: w, Connect: w.connect, Changed: func(*schedule.Spec) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes++
+	}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.k = k
+}
+
+func (w *world) connect(ctx context.Context, src *schedule.Spec) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.accepts(src.Scale.Name) {
+		return errors.New("refused")
+	}
+	return ctx.Err()
+}
+
+func (w *world) accepts(name string) bool {
+	return w.replicas[name] > 0 && !time.Now().Before(w.up[name])
+}
+
+func (w *world) do(ctx context.Context, a objects.Account, verb, name string, change func(was int32) int32) (int32, error) {
+	if w.takes > 0 {
+		select {
+		case <-time.After(w.takes):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail != nil {
+		if err := w.fail(a.Name, verb, name); err != nil {
+			return 0, err
+		}
+	}
+	was, ok := w.replicas[name]
+	if !ok {
+		return 0, ErrNoTarget
+	}
+	if n := change(was); n != was {
+		w.calls = append(w.calls, fmt.Sprintf("%s=%d", name, n))
+		w.set(name, n)
+	}
+	return was, nil
+}
+
+// set scales a workload. The caller holds the lock.
+func (w *world) set(name string, n int32) {
+	if n > 0 && w.replicas[name] == 0 {
+		w.up[name] = time.Now().Add(w.starts)
+	}
+	w.replicas[name] = n
+}
+
+// hand scales a workload from outside; less than 0: it does not exist any more.
+func (w *world) hand(name string, n int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n < 0 {
+		delete(w.replicas, name)
+		return
+	}
+	w.set(name, n)
+}
+
+func (w *world) have(name string) int32 {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replicas[name]
+}
+
+// Replicas implements API.
+func (w *world) Replicas(ctx context.Context, a objects.Account, x schedule.Workload) (int32, error) {
+	return w.do(ctx, a, "get", x.Name, func(was int32) int32 { return was })
+}
+
+// SetReplicas implements API.
+func (w *world) SetReplicas(ctx context.Context, a objects.Account, x schedule.Workload, n int32) (int32, error) {
+	return w.do(ctx, a, "patch", x.Name, func(was int32) int32 {
+		if (was == 0) == (n == 0) {
+			return was
+		}
+		if n == 0 && w.underWay[x.Name] > 0 {
+			w.Errorf("%s was told to sleep under a delivery", x.Name)
+		}
+		return n
+	})
+}
+
+// operator is a source with keys, as the dispatcher runs it.
+type operator struct {
+	w    *world
+	m    *Member
+	spec *schedule.Spec
+
+	mu      sync.Mutex // the dispatcher's
+	keys    []time.Time
+	took    time.Duration
+	runs    int
+	refused int // deliveries that could not connect, and counted
+	timer   *time.Timer
+	ended   bool
+	latest  time.Duration // the longest wait of a due key
+}
+
+func (w *world) source(name string, change func(*schedule.Scale)) *operator {
+	scale := schedule.Scale{
+		Workload: schedule.Workload{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Account: "scaler", Replicas: 1},
+		Mode:     schedule.ScaleAuto, Cooldown: 10 * time.Second, StartTimeout: 2 * time.Minute, Recorded: true,
+	}
+	scale.Held = scale.Workload
+	if change != nil {
+		change(&scale)
+	}
+	if _, ok := w.replicas[scale.Name]; !ok {
+		w.replicas[scale.Name] = 0
+	}
+	o := &operator{w: w, spec: &schedule.Spec{UID: name, Namespace: "ops", Name: name, Scale: scale}, took: time.Second}
+	o.timer = time.AfterFunc(time.Hour, o.wake)
+	o.join()
+	return o
+}
+
+func (o *operator) join() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.m = o.w.k.Join(o.spec, o.wake, o.isDue)
+	o.pump()
+}
+
+// set changes the settings.
+func (o *operator) set(change func(*schedule.Scale)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	spec := *o.spec
+	change(&spec.Scale)
+	o.spec = &spec
+	o.m.Set(o.spec)
+	o.pump()
+}
+
+func (o *operator) isDue(within time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.keys) > 0 && !o.keys[0].After(time.Now().Add(within))
+}
+
+func (o *operator) wake() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pump()
+}
+
+// key schedules a key.
+func (o *operator) key(in time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := time.Now().Add(in)
+	i := 0
+	for i < len(o.keys) && o.keys[i].Before(at) {
+		i++
+	}
+	o.keys = append(o.keys[:i], append([]time.Time{at}, o.keys[i:]...)...)
+	o.pump()
+}
+
+// pump is dispatch.admit.
+func (o *operator) pump() {
+	if o.ended {
+		return
+	}
+	for {
+		now := time.Now()
+		if len(o.keys) == 0 {
+			o.m.Next(-1)
+			return
+		}
+		if wait := o.keys[0].Sub(now); wait > 0 {
+			o.m.Next(wait)
+			o.timer.Reset(wait)
+			return
+		}
+		if !o.m.Admit(func() bool { return false }) {
+			return
+		}
+		due := o.keys[0]
+		o.keys = o.keys[1:]
+		o.m.Begin()
+		go o.deliver(due)
+	}
+}
+
+func (o *operator) deliver(due time.Time) {
+	w, name := o.w, o.spec.Scale.Name
+	w.mu.Lock()
+	reached := w.accepts(name)
+	if reached {
+		w.underWay[name]++
+	}
+	w.mu.Unlock()
+	if reached {
+		time.Sleep(o.took)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if reached {
+		w.mu.Lock()
+		w.underWay[name]--
+		w.mu.Unlock()
+		o.runs++
+		o.latest = max(o.latest, time.Since(due)-o.took)
+	} else if o.m.Unreached() {
+		o.keys = append([]time.Time{due}, o.keys...)
+	} else {
+		o.refused++
+		o.keys = append(o.keys, time.Now().Add(5*time.Second)) // the back-off
+	}
+	o.m.End(reached)
+	o.pump()
+}
+
+func (o *operator) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.timer.Stop()
+	o.m.Leave()
+}
+
+func (o *operator) status() schedule.ScaleStatus {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.m.Status()
+}
+
+// in runs a test under fake time.
+func in(t *testing.T, test func(*world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		test(w)
+		w.k.Stop()
+	})
+}
+
+// A due key wakes the workload, waits for its connection, and cooldown later the workload sleeps again.
+func TestKeeper_WakesAndSleeps(t *testing.T) {
+	in(t, func(w *world) {
+		o := w.source("s", nil)
+		time.Sleep(time.Minute)
+		o.key(time.Hour)
+		time.Sleep(time.Hour - time.Millisecond)
+		if n := w.have("web"); n != 0 {
+			t.Fatalf("%d replicas before the key is due", n)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if s := o.status(); s.State != starting || w.have("web") != 1 || o.runs != 0 {
+			t.Errorf("half a second after the due time: %+v, %d replicas, %d runs", s, w.have("web"), o.runs)
+		}
+		time.Sleep(1600 * time.Millisecond)
+		s := o.status()
+		if s.State != awake || s.Starts != 1 || o.runs != 1 || o.refused != 0 || s.LastStart < time.Second || s.LastStart > time.Second+dialEvery {
+			t.Errorf("after the run: %+v, %d runs, %d refused", s, o.runs, o.refused)
+		}
+		time.Sleep(9 * time.Second)
+		if n := w.have("web"); n != 1 {
+			t.Errorf("%d replicas within the cooldown", n)
+		}
+		time.Sleep(time.Second)
+		if s = o.status(); w.have("web") != 0 || s.State != asleep || s.Awake > 13*time.Second || s.Observed < time.Hour {
+			t.Errorf("after the cooldown: %d replicas, %+v", w.have("web"), s)
+		}
+	})
+}
+
+// A workload that somebody else scales, deletes or makes again ends as the schedule asks for.
+func TestKeeper_HealsAfterOtherHands(t *testing.T) {
+	in(t, func(w *world) {
+		o := w.source("s", nil)
+		time.Sleep(time.Minute)
+		w.hand("web", 3)
+		time.Sleep(35 * time.Second)
+		if s := o.status(); w.have("web") != 0 || s.Awake != 10*time.Second || s.Starts != 0 {
+			t.Errorf("scaled up by hand: %d replicas, %+v", w.have("web"), s)
+		}
+		o.took = time.Minute
+		o.key(0)
+		o.key(20 * time.Second)
+		time.Sleep(10 * time.Second)
+		w.hand("web", 0) // under a delivery
+		time.Sleep(2 * time.Minute)
+		if o.runs != 2 || o.refused != 0 {
+			t.Errorf("scaled down by hand: %d runs, %d refused", o.runs, o.refused)
+		}
+		w.hand("web", -1)
+		o.key(0)
+		time.Sleep(time.Minute)
+		if s := o.status(); s.Reason != ReasonNoTarget {
+			t.Errorf("deleted: %+v", s)
+		}
+		w.hand("web", 0)
+		time.Sleep(2 * time.Minute)
+		if s := o.status(); s.Reason != "" || o.runs != 3 {
+			t.Errorf("made again: %+v, %d runs", s, o.runs)
+		}
+	})
+}
+
+// What never starts, or may not be scaled, fails as a sink that cannot be reached; it says why, and recovers.
+func TestKeeper_StartThatFails(t *testing.T) {
+	in(t, func(w *world) {
+		w.starts = 1000 * time.Hour
+		o := w.source("s", nil)
+		o.key(0)
+		time.Sleep(2*time.Minute - time.Second)
+		if o.refused != 0 {
+			t.Error("a delivery was attempted before startTimeout")
+		}
+		time.Sleep(12 * time.Second)
+		if s := o.status(); o.refused != 3 || s.Reason != ReasonStartTimeout || s.State != starting {
+			t.Errorf("after startTimeout: %d refused, %+v", o.refused, s)
+		}
+		w.mu.Lock()
+		w.up["web"] = time.Now()
+		w.mu.Unlock()
+		time.Sleep(6 * time.Second)
+		if s := o.status(); o.runs != 1 || s.Reason != "" || s.State != awake {
+			t.Errorf("after a start: %d runs, %+v", o.runs, s)
+		}
+		w.fail = func(account, verb, _ string) error {
+			return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb, Resource: "deployments.apps/scale"}
+		}
+		w.hand("web", 0)
+		time.Sleep(time.Minute)
+		o.refused = 0
+		o.key(0)
+		time.Sleep(3 * time.Minute)
+		if s := o.status(); s.Reason != ReasonForbidden || o.refused == 0 {
+			t.Errorf("without a right: %+v, %d refused", s, o.refused)
+		}
+		w.fail, w.starts = nil, time.Second
+		time.Sleep(time.Minute)
+		if s := o.status(); s.Reason != "" || o.runs != 2 {
+			t.Errorf("with the right: %+v, %d runs", s, o.runs)
+		}
+	})
+}
+
+// A row that is stale wakes nothing.
+func TestKeeper_StaleKeyDoesNotWake(t *testing.T) {
+	in(t, func(w *world) {
+		o := w.source("s", nil)
+		o.key(time.Minute)
+		passes := 0
+		o.mu.Lock()
+		o.timer.Stop()
+		o.keys = nil // cancelled: only the timer knows it
+		o.m.ready = func() { passes++ }
+		o.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if w.have("web") != 0 || passes != 1 {
+			t.Errorf("%d replicas, %d stale rows dropped", w.have("web"), passes)
+		}
+	})
+}
+
+// Nothing sleeps before the status names it: a later adapter could not wake it.
+func TestKeeper_SleepsOnceItIsRecorded(t *testing.T) {
+	in(t, func(w *world) {
+		w.replicas["web"] = 1
+		o := w.source("s", func(s *schedule.Scale) { s.Held, s.Recorded = schedule.Workload{}, false })
+		time.Sleep(time.Hour)
+		if s := o.status(); w.have("web") != 1 || s.Held != o.spec.Scale.Workload {
+			t.Errorf("%d replicas, reported %+v", w.have("web"), s.Held)
+		}
+		o.set(func(s *schedule.Scale) { s.Held, s.Recorded = s.Workload, true })
+		if n := w.have("web"); n != 0 {
+			t.Errorf("%d replicas once it is recorded", n)
+		}
+	})
+}
+
+// Without scale, with mode Awake or Observe, with another target, or at its end a source leaves its workload awake.
+func TestKeeper_GivesWorkloadBack(t *testing.T) {
+	for name, change := range map[string]func(*schedule.Scale){
+		"removed, or ended": func(s *schedule.Scale) { *s = schedule.Scale{Held: s.Held} },
+		"Awake":             func(s *schedule.Scale) { s.Mode = schedule.ScaleAwake },
+		"Observe":           func(s *schedule.Scale) { s.Mode = schedule.ScaleObserve },
+		"another target":    func(s *schedule.Scale) { s.Workload.Name, s.Recorded = "other", false },
+	} {
+		for _, when := range []string{"now", "while the adapter was down", "while the API server was down"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				in(t, func(w *world) {
+					w.replicas["other"] = 1
+					o := w.source("s", nil)
+					time.Sleep(time.Minute)
+					if when == "while the API server was down" {
+						w.fail = func(string, string, string) error { return errors.New("down") }
+					}
+					if when == "while the adapter was down" {
+						o.leave()
+						w.restart()
+						spec := *o.spec
+						change(&spec.Scale)
+						o.spec, o.ended = &spec, false
+						o.join()
+					} else {
+						o.set(change)
+					}
+					if w.fail != nil {
+						time.Sleep(time.Minute)
+						if s := o.status(); s.Held.Name != "web" {
+							t.Errorf("not given back yet, but reported %+v", s.Held)
+						}
+						w.fail = nil
+						time.Sleep(lastRetry)
+					}
+					if n := w.have("web"); n != 1 {
+						t.Errorf("%d replicas", n)
+					}
+					want := schedule.Workload{}
+					if o.spec.Scale.Scales() {
+						want = o.spec.Scale.Workload
+					}
+					if s := o.status(); s.Held != want {
+						t.Errorf("reported %+v, want %+v", s.Held, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A workload of two sources sleeps when both have nothing to do, and one that ends does not take it from the other.
+func TestKeeper_SharedWorkload(t *testing.T) {
+	in(t, func(w *world) {
+		a, b := w.source("a", nil), w.source("b", func(s *schedule.Scale) { s.Account = "other" })
+		w.fail = func(account, verb, _ string) error {
+			if account == "other" {
+				return &objects.Forbidden{Verb: verb}
+			}
+			return nil
+		}
+		b.took = time.Minute
+		b.key(0)
+		a.key(0)
+		time.Sleep(50 * time.Second)
+		if a.runs != 1 || w.have("web") != 1 {
+			t.Errorf("%d runs, %d replicas", a.runs, w.have("web"))
+		}
+		a.set(func(s *schedule.Scale) { *s = schedule.Scale{Held: s.Held} })
+		if s := a.status(); s.Held != (schedule.Workload{}) {
+			t.Errorf("the source that let go reports %+v", s.Held)
+		}
+		w.fail = nil
+		time.Sleep(time.Minute)
+		if n := w.have("web"); n != 0 || b.runs != 1 {
+			t.Errorf("%d replicas, %d runs", n, b.runs)
+		}
+	})
+}
+
+// Observe calls nothing, and counts as if it had scaled.
+func TestKeeper_Observe(t *testing.T) {
+	in(t, func(w *world) {
+		w.replicas["web"] = 1
+		w.fail = func(string, string, string) error {
+			t.Error("a call was made")
+			return nil
+		}
+		o := w.source("s", func(s *schedule.Scale) { s.Mode, s.Held, s.Recorded = schedule.ScaleObserve, schedule.Workload{}, false })
+		for range 10 {
+			o.key(0)
+			time.Sleep(time.Minute)
+		}
+		if s := o.status(); s.Starts != 10 || s.Awake != 110*time.Second || s.Observed != 10*time.Minute || s.State != asleep || s.Held != (schedule.Workload{}) {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// warmUp starts the workload before the due time.
+func TestKeeper_WarmUp(t *testing.T) {
+	in(t, func(w *world) {
+		o := w.source("s", nil)
+		spec := *o.spec
+		spec.WarmUp = 3 * time.Second
+		o.spec = &spec
+		o.set(func(*schedule.Scale) {})
+		o.key(time.Hour)
+		time.Sleep(time.Hour + 2*time.Second)
+		if o.runs != 1 || o.latest > dialEvery {
+			t.Errorf("%d runs, %v late", o.runs, o.latest)
+		}
+	})
+}
+
+// Starts at one time are bounded, and one that never starts takes no slot for long.
+func TestKeeper_StartsInTurn(t *testing.T) {
+	in(t, func(w *world) {
+		const all = 40
+		var sources []*operator
+		for i := range all {
+			o := w.source(strconv.Itoa(i), func(s *schedule.Scale) { s.Name = fmt.Sprint("w", i) })
+			spec := *o.spec
+			spec.Ceilings.MaxStarts = 4
+			o.spec = &spec
+			o.set(func(*schedule.Scale) {})
+			sources = append(sources, o)
+		}
+		time.Sleep(time.Minute)
+		most, starts := 0, w.starts
+		for _, o := range sources {
+			o.key(0)
+		}
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			n := 0
+			for _, o := range sources {
+				if o.status().State == starting {
+					n++
+				}
+			}
+			most = max(most, n)
+		}
+		if most != 4 {
+			t.Errorf("%d starts at a time", most)
+		}
+		for _, o := range sources {
+			if o.runs != 1 || o.latest > all/4*(starts+time.Second) {
+				t.Errorf("%s: %d runs, %v late", o.spec.Name, o.runs, o.latest)
+			}
+		}
+	})
+}
+
+// Whatever happens in whatever order: no delivery is under way on a workload that is told to sleep, no due key waits on
+// one that sleeps, and in the end all keys have run and the workload sleeps.
+func TestKeeper_RandomHistories(t *testing.T) {
+	first := uint64(time.Now().UnixNano())
+	if s := os.Getenv("SCALE_SEED"); s != "" {
+		first, _ = strconv.ParseUint(s, 10, 64)
+	}
+	for n := range uint64(60) {
+		seed := first + n
+		t.Run("", func(t *testing.T) {
+			in(t, func(w *world) {
+				r := rand.New(rand.NewPCG(seed, 0))
+				defer func() {
+					if t.Failed() {
+						t.Logf("SCALE_SEED=%d", seed)
+					}
+				}()
+				w.starts, w.takes = time.Duration(r.IntN(5000))*time.Millisecond, time.Duration(r.IntN(300))*time.Millisecond
+				sources := []*operator{w.source("a", nil)}
+				if r.IntN(2) == 0 {
+					sources = append(sources, w.source("b", nil))
+				}
+				keys := 0
+				for range 200 {
+					o := sources[r.IntN(len(sources))]
+					switch r.IntN(12) {
+					case 0:
+						w.hand("web", r.Int32N(3))
+					case 1:
+						down := r.IntN(2) == 0
+						w.mu.Lock()
+						w.fail = func(string, string, string) error {
+							if down {
+								return errors.New("down")
+							}
+							return nil
+						}
+						w.mu.Unlock()
+					case 2:
+						synctest.Wait()
+						w.k.Stop()
+						for _, o := range sources { // deliveries end with the process: they are made again
+							o.mu.Lock()
+							o.m.Leave()
+							o.mu.Unlock()
+						}
+						w.restart()
+						for _, o := range sources {
+							o.mu.Lock()
+							under := 0
+							if o.m.target != nil {
+								under = o.m.underWay
+							}
+							o.m = w.k.Join(o.spec, o.wake, o.isDue)
+							for range under {
+								o.m.Begin()
+							}
+							o.pump()
+							o.mu.Unlock()
+						}
+					default:
+						keys++
+						o.key(time.Duration(r.IntN(60)) * time.Second)
+					}
+					time.Sleep(time.Duration(r.IntN(20000)) * time.Millisecond)
+				}
+				w.mu.Lock()
+				w.fail = nil
+				w.mu.Unlock()
+				time.Sleep(10 * time.Minute)
+				runs := 0
+				for _, o := range sources {
+					synctest.Wait()
+					runs += o.runs
+					if len(o.keys) > 0 {
+						t.Errorf("%d keys wait: %+v", len(o.keys), o.status())
+					}
+				}
+				if runs != keys || w.have("web") != 0 {
+					t.Errorf("%d keys, %d runs, %d replicas", keys, runs, w.have("web"))
+				}
+			})
+		})
+	}
+}
