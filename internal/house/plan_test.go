@@ -70,8 +70,11 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/timer"},
 		never: k8s, not: pure,
 	},
+	"pkg/adapter/scale": {
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/watch/objects"}, never: append([]string{module + "pkg/adapter/queue"}, k8s...), not: []string{"net/http"},
+	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/adapter/scale"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -101,7 +104,7 @@ var plan = map[string]rule{
 		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},
 	},
 	"pkg/adapter/sources": {
-		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/scale", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		not: []string{"net/http"},
 	},
 	"pkg/adapter/inspect": {
@@ -110,7 +113,7 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/scale", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {
@@ -119,13 +122,13 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/cluster": {
 		may: []string{
-			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/adapter/watch/objects", "pkg/apis/sources/...", "pkg/client/...", "pkg/printable",
+			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/scale", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/adapter/watch/objects", "pkg/apis/sources/...", "pkg/client/...", "pkg/printable",
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
+		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/scale", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
 		"pkg/adapter/group", "pkg/hostname",
 	}},
 	// For the Events and the log of the adapter, and for the command line.

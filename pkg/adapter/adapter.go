@@ -28,6 +28,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
@@ -172,6 +173,10 @@ func (a *Adapter) deliveries() dispatch.Config {
 	return dispatch.Config{
 		Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
 		Lost: a.lost, Failing: a.warnFailing, WarmUp: sender.WarmUp,
+		Scale: scale.Config{
+			API: a.origin.Workloads(), Log: a.cfg.Log, Connect: sender.Connect,
+			Saved: a.origin.WorkloadSaved, Changed: a.origin.WorkloadChanged,
+		},
 	}
 }
 
@@ -253,7 +258,7 @@ func (a *Adapter) serve(ctx context.Context) error {
 	guard := a.origin.Guard()
 	handler := api.New(api.Config{
 		Lookup: a.host.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
-		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
+		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched, Workload: a.workload,
 	})
 	calls, err := a.listen(a.cfg.Listen, a.server(handler), a.connections.plain)
 	if err != nil {

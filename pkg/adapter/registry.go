@@ -87,6 +87,19 @@ func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	return status, true
 }
 
+// Workload implements sources.Registry.
+func (r registry) Workload(uid string) (schedule.ScaleStatus, bool) {
+	q, d, _ := r.host.Serving()
+	if q == nil || d == nil {
+		return schedule.ScaleStatus{}, false
+	}
+	s, ok := q.Find(uid)
+	if !ok {
+		return schedule.ScaleStatus{}, false
+	}
+	return d.Workload(s)
+}
+
 // Serves implements sources.Registry.
 func (r registry) Serves() bool {
 	q, _, _ := r.host.Serving()
@@ -114,6 +127,12 @@ func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Dur
 		return 0, watch.ErrNoWatch
 	}
 	return watches.Resync(ctx, uid, prefix, over)
+}
+
+// workload is the state of a source's workload.
+func (a *Adapter) workload(uid string) schedule.ScaleStatus {
+	s, _ := registry{a}.Workload(uid)
+	return s
 }
 
 // watched is how many objects a source watches.

@@ -32,6 +32,8 @@ type Config struct {
 	// source watches.
 	Resync  func(ctx context.Context, uid, prefix string, over *time.Duration) (int, error)
 	Watched func(uid string) int64
+	// Workload is the state of a source's workload; nil: there are none.
+	Workload func(uid string) schedule.ScaleStatus
 
 	Log *slog.Logger     // nil means slog.Default
 	Now func() time.Time // nil means time.Now

@@ -255,8 +255,33 @@ func getCounts(c *call) error {
 		watched = c.cfg.Watched(c.src.Spec().UID)
 	}
 	b = strconv.AppendInt(b, watched, 10)
+	if c.cfg.Workload != nil && c.src.Spec().Scale.Mode != "" {
+		b = appendWorkload(append(b, `,"scale":`...), c.cfg.Workload(c.src.Spec().UID))
+	}
 	c.send(http.StatusOK, typeJSON, append(b, "}\n"...))
 	return nil
+}
+
+// appendWorkload writes the state of a workload as status.scale has it.
+func appendWorkload(b []byte, s schedule.ScaleStatus) []byte {
+	b = append(b, `{"starts":`...)
+	b = strconv.AppendInt(b, s.Starts, 10)
+	b = append(b, `,"awakeSeconds":`...)
+	b = strconv.AppendInt(b, int64(s.Awake/time.Second), 10)
+	b = append(b, `,"observedSeconds":`...)
+	b = strconv.AppendInt(b, int64(s.Observed/time.Second), 10)
+	if s.State != "" {
+		b = appendString(append(b, `,"state":`...), s.State)
+		b = appendInstant(append(b, `,"since":`...), s.Since)
+	}
+	if s.LastStart > 0 {
+		b = appendString(append(b, `,"lastStart":`...), s.LastStart.Round(time.Millisecond).String())
+	}
+	if s.Reason != "" {
+		b = appendString(append(b, `,"reason":`...), s.Reason)
+		b = appendString(append(b, `,"message":`...), s.Message)
+	}
+	return append(b, '}')
 }
 
 // receiveEvents is POST {address}: CloudEvents in. The query is the sender's own.

@@ -24,7 +24,8 @@ func TestCeilings_FollowConfigReschedule(t *testing.T) {
 			expect(t, what+": ceilings of b", namespace, r.registry.source("b-1").Ceilings)
 		}
 		shipped := schedule.Ceilings{MaxPending: ceilings.Shipped.MaxPending, MaxBytes: ceilings.Shipped.MaxBytes, MaxInFlight: int(ceilings.Shipped.MaxInFlight),
-			MaxPerSecond: int(ceilings.Shipped.MaxPerSecond)}
+			MaxPerSecond: int(ceilings.Shipped.MaxPerSecond),
+			MaxStarts:    int(ceilings.Shipped.MaxStarts), MaxStartsOfAll: int(ceilings.Shipped.MaxStartsOfAll)}
 		limits("without a ConfigMap", ceilings.Shipped.MaxPending, shipped)
 
 		own := shipped

@@ -336,13 +336,14 @@ type fakeRegistry struct {
 	full   bool // every change fails
 	takes  time.Duration
 	watch  map[string]schedule.WatchStatus
+	scale  map[string]schedule.ScaleStatus
 	others bool // another adapter serves the sources
 }
 
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Spec{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}}
+	return &fakeRegistry{has: map[string]*schedule.Spec{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}, scale: map[string]schedule.ScaleStatus{}}
 }
 
 func (p *fakeRegistry) start(wanted []*schedule.Spec, _ []string) {
@@ -388,6 +389,19 @@ func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	defer p.mu.Unlock()
 	_, ok := p.counts[uid]
 	return p.watch[uid], ok && !p.others
+}
+
+func (p *fakeRegistry) Workload(uid string) (schedule.ScaleStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.counts[uid]
+	return p.scale[uid], ok && !p.others
+}
+
+func (p *fakeRegistry) scales(uid string, s schedule.ScaleStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.scale[uid] = s
 }
 
 func (p *fakeRegistry) Serves() bool {

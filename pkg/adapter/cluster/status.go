@@ -121,19 +121,18 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return err
 	}
 	counts, ok := registry.Counts(string(o.UID))
-	watch, watched, known := watchReport(o, registry)
+	p, known := r.promptReport(o, registry)
 	if !ok || !known { // a source that was never in force may be refused
 		return r.reportPromptly(ctx, registry, name)
 	}
-	refused := r.refusal(o.UID)
-	if isReported(&o.Status, &counts, watch, watched) && o.Status.Refused == refused || time.Since(r.sent[o.UID]) < statusInterval || r.pauses(name.Namespace) {
+	if isReported(&o.Status, &counts, &p) || time.Since(r.sent[o.UID]) < statusInterval || r.pauses(name.Namespace) {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
 		return err
 	}
 	r.sent[o.UID] = time.Now()
-	err = r.write(ctx, name, statusPatch(&counts, promptPatchOf(&o.Status, watch, watched, refused)))
+	err = r.write(ctx, name, statusPatch(&counts, p.patch(&o.Status)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
@@ -166,13 +165,14 @@ func (r *reporter) pauses(namespace string) bool {
 	return ok
 }
 
-// isReported reports whether a status has these counts and this watch.
-func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) bool {
+// isReported reports whether a status has these counts, and the rest.
+func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, p *promptReport) bool {
 	same := func(have *int64, n int64) bool { return have != nil && *have == n }
 	return same(s.Pending, c.Pending) && same(s.InFlight, c.InFlight) && same(s.Retrying, c.Retrying) &&
 		s.NextDueAt.Equal(nextDueAt(c.NextDueAt)) && s.OldestDueAt.Equal(oldestDueAt(c.OldestDueAt)) &&
 		s.Deliveries != nil && *s.Deliveries == deliveriesOf(c) &&
-		equality.Semantic.DeepEqual(s.Watch, watch) && equality.Semantic.DeepEqual(s.Watched, watched)
+		equality.Semantic.DeepEqual(s.Watch, p.watch) && equality.Semantic.DeepEqual(s.Watched, p.watched) &&
+		s.Refused == p.refused && isWorkloadReported(s.Scale, p.workload)
 }
 
 // deliveriesOf is what the status says of deliveries.

@@ -19,7 +19,7 @@ import (
 // watchStatusDelay is how long a change of a watch status waits for the next one.
 const watchStatusDelay = time.Second
 
-// changed makes runPromptly report the watch of an object, and whether there is memory for it.
+// changed makes runPromptly report the watch and the workload of an object, and whether there is memory for it.
 func (r *reporter) changed(name cache.ObjectName) {
 	r.changedWatches.AddAfter(name, watchStatusDelay)
 }
@@ -34,27 +34,42 @@ func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
 			return
 		}
 		if err := r.reportPromptly(ctx, registry, name); err != nil && ctx.Err() == nil {
-			r.log.Warn("the status of a source (watch or refusal) was not written; retrying", "source", name.String(), "error", err)
+			r.log.Warn("the status of a source (watch, workload or refusal) was not written; retrying", "source", name.String(), "error", err)
 		}
 		r.changedWatches.Done(name)
 	}
 }
 
-// reportPromptly writes the status of the object's watch and its refusal, if they differ.
+// promptReport is what is reported of an object promptly.
+type promptReport struct {
+	watch    *v1alpha1.WatchStatus
+	watched  *int64
+	refused  string
+	workload *v1alpha1.ScaleStatus
+}
+
+// promptReport returns it; known is false for a source that is not served here.
+func (r *reporter) promptReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (p promptReport, known bool) {
+	p.watch, p.watched, known = watchReport(o, registry)
+	if !known {
+		p.watch, p.watched = o.Status.Watch, o.Status.Watched
+	}
+	p.workload, p.refused = workloadReport(o, registry), o.Status.Refused
+	if registry.Serves() {
+		p.refused = r.refusal(o.UID)
+	}
+	return p, known
+}
+
+// reportPromptly writes what is urgent of the object, if it differs.
 func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
 	o, err := find(r.lister, name)
 	if o == nil {
 		return err
 	}
-	watch, watched, known := watchReport(o, registry)
-	if !known {
-		watch, watched = o.Status.Watch, o.Status.Watched
-	}
-	refused := o.Status.Refused
-	if registry.Serves() {
-		refused = r.refusal(o.UID)
-	}
-	if equality.Semantic.DeepEqual(o.Status.Watch, watch) && o.Status.Refused == refused || r.pauses(name.Namespace) {
+	p, _ := r.promptReport(o, registry)
+	if equality.Semantic.DeepEqual(o.Status.Watch, p.watch) && o.Status.Refused == p.refused && !isUrgent(o.Status.Scale, p.workload) ||
+		r.pauses(name.Namespace) {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -63,7 +78,7 @@ func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry
 	var patch struct {
 		Status promptPatch `json:"status"`
 	}
-	patch.Status = promptPatchOf(&o.Status, watch, watched, refused)
+	patch.Status = p.patch(&o.Status)
 	err = r.write(ctx, name, marshal(patch))
 	if apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
 		return nil
@@ -91,25 +106,29 @@ func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1
 	return report, &s.Objects, true
 }
 
-// promptPatch is what a merge patch changes of the watch and the refusal; null removes.
+// promptPatch is what a merge patch changes of a promptReport; null removes.
 type promptPatch struct {
 	Refused json.RawMessage `json:"refused,omitempty"`
 	Watched json.RawMessage `json:"watched,omitempty"`
 	Watch   json.RawMessage `json:"watch,omitempty"`
+	Scale   json.RawMessage `json:"scale,omitempty"`
 }
 
-func promptPatchOf(s *v1alpha1.RescheduleSourceStatus, watch *v1alpha1.WatchStatus, watched *int64, refused string) (p promptPatch) {
+func (r *promptReport) patch(s *v1alpha1.RescheduleSourceStatus) (p promptPatch) {
 	switch {
-	case s.Refused == refused:
-	case refused == "":
+	case s.Refused == r.refused:
+	case r.refused == "":
 		p.Refused = marshal(nil)
 	default:
-		p.Refused = marshal(refused)
+		p.Refused = marshal(r.refused)
 	}
-	if !equality.Semantic.DeepEqual(s.Watched, watched) {
-		p.Watched = marshal(watched)
+	if !equality.Semantic.DeepEqual(s.Watched, r.watched) {
+		p.Watched = marshal(r.watched)
 	}
-	switch {
+	if !equality.Semantic.DeepEqual(s.Scale, r.workload) {
+		p.Scale = workloadPatch(r.workload)
+	}
+	switch watch := r.watch; {
 	case equality.Semantic.DeepEqual(s.Watch, watch):
 	case watch == nil:
 		p.Watch = marshal(nil)

@@ -12,7 +12,7 @@
 //
 // How it works: every source has a lane with at most one timer, set to the
 // instant when its next key is due, and one worker for each delivery under way.
-// An idle source has no goroutine. A worker takes a key, sends, and reports the
+// An idle source has no goroutine. While its workload sleeps or starts its keys wait (package scale). A worker takes a key, sends, and reports the
 // outcome, until nothing is due. A worker that found a key starts the next worker,
 // so a burst ramps up by itself.
 //
@@ -35,6 +35,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -83,6 +84,8 @@ type Config struct {
 	// WarmUp calls the sink of a source, so that it is awake for a delivery. Default: no
 	// call.
 	WarmUp func(context.Context, *schedule.Spec)
+	// Scale is how workloads are scaled: spec.scale. Default: none is.
+	Scale scale.Config
 	// FinishWaits: an outcome waits for other machines, not for a processor, so that all
 	// that have come end together.
 	FinishWaits bool
@@ -100,6 +103,8 @@ type Dispatcher struct {
 	// sink.
 	warmUpsCtx    context.Context
 	cancelWarmUps context.CancelFunc
+
+	keeper *scale.Keeper // nil: no workload is scaled
 
 	slots, memory *budget.Budget
 	// ending lets [endings] deliveries end at a time. Without it a due delivery would
@@ -130,6 +135,7 @@ type lane struct {
 	timerAt   time.Time
 	rate      rate
 	closed    bool
+	workload  *scale.Member // nil: it has none
 	warming   warming
 	health    health
 	failures  loglimit.Limit // the lines about failed attempts
@@ -165,6 +171,10 @@ func New(cfg Config) (*Dispatcher, error) {
 	if d.metrics, err = newMetrics(cfg.Meter, d); err != nil {
 		return nil, fmt.Errorf("dispatch: metrics: %w", err)
 	}
+	if cfg.Scale.API != nil {
+		cfg.Scale.Started = d.metrics.started
+		d.keeper = scale.New(cfg.Scale)
+	}
 	return d, nil
 }
 
@@ -188,6 +198,7 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 	if l.waits && (settings.Suspend || s.NextAt().IsZero()) {
 		d.stopWaiting(l)
 	}
+	d.scale(l, settings)
 	d.pump(l)
 	if settings.Ceilings != l.namespace.ceilings {
 		l.namespace.ceilings = settings.Ceilings
@@ -249,6 +260,9 @@ func (d *Dispatcher) Remove(s *queue.Source) {
 		l.closed = true
 		l.timer.Stop()
 		l.cancel(ErrStopping)
+		if l.workload != nil {
+			l.workload.Leave()
+		}
 		delete(d.lanes, s)
 		d.leave(l)
 	}
@@ -273,6 +287,9 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	cut := context.AfterFunc(ctx, func() { d.abort(ErrStopping) })
 	defer cut()
 	d.workers.Wait()
+	if d.keeper != nil {
+		d.keeper.Stop()
+	}
 	if left > 0 {
 		d.cfg.Log.Info("deliveries ended", "underWay", left, "cutOff", ctx.Err() != nil)
 	}
@@ -310,11 +327,13 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
 		l.throttle.end()
+		l.next(-1)
 		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.throttle.end()
-		if settings.WarmUp > 0 && d.cfg.WarmUp != nil {
+		l.next(wait)
+		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() {
 			if at := l.source.NextKeyAt(); !at.IsZero() {
 				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))
 			}
@@ -323,6 +342,10 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		return nil
 	}
 	now, ns := time.Now(), l.namespace
+	if l.workload != nil && !l.workload.Admit(l.source.NextIsLetter) {
+		l.throttle.begin(byWorkload, now)
+		return nil
+	}
 	if l.inFlight >= settings.MaxInFlight {
 		l.throttle.begin(byMaxInFlight, now)
 		return nil
@@ -393,6 +416,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		p.letter = true
 	} else {
 		l.warming.active = time.Now()
+		if l.workload != nil {
+			l.workload.Begin()
+		}
 	}
 	d.pump(l)             // other due keys may start beside it
 	d.retryWaitingLanes() // it may need less memory than the permit had
@@ -403,6 +429,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	delivery.OnCallOff(func() { cancel(errCalledOff) })
 	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
 	cancel(nil)
+	if outcome.Unreached && d.awaits(l, p) {
+		outcome = schedule.Outcome{Kind: schedule.Aborted}
+	}
 	// Without a turn it goes on just the same: nothing waits for it then.
 	var turn *budget.Claim
 	if !d.cfg.FinishWaits {
@@ -419,6 +448,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	defer d.mu.Unlock()
 	if !p.letter {
 		l.warming.active = time.Now()
+		if l.workload != nil {
+			l.workload.End(outcome.Status != 0)
+		}
 	}
 	d.release(l, p)
 	return d.admit(l)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -47,7 +48,15 @@ type core struct {
 	warm     []string      // the calls that wake a sink
 	warmsFor time.Duration // how long they take
 	failing  atomic.Int64  // how often deliveries began to fail
-	log      bytes.Buffer
+	workload
+	log bytes.Buffer
+}
+
+// workload is the one of each source that sleeps.
+type workload struct {
+	replicas atomic.Int32
+	toStart  time.Duration // how long it takes to accept connections
+	woken    []time.Duration
 }
 
 // wake is dispatch.Config.WarmUp.
@@ -154,7 +163,7 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	must(c, err)
 	c.meters = sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(c.meters)).Meter("")
-	c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
+	c.d, err = dispatch.New(dispatch.Config{Scale: scale.Config{API: c, Connect: c.connect}, Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Failing: func(*schedule.Spec, dispatch.Health) { c.failing.Add(1) }})
 	must(c, err)
 	c.q, err = queue.Open(queue.Config{Store: c.db, Now: c.now, Wake: c.d.Wake, Fatal: fatal, Random: func() float64 { return 0 }, PageRows: 8})

@@ -24,6 +24,7 @@ import (
 type metrics struct {
 	lateness  metric.Float64Histogram
 	duration  metric.Float64Histogram
+	start     metric.Float64Histogram // of workloads
 	observing metric.Registration
 
 	mu         sync.Mutex
@@ -93,7 +94,11 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 900, 3600),
 		duration: histogram("reschedule_delivery_duration", "How long an attempt took, until the sink's answer was read.",
 			.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600),
+		start: histogram("reschedule_workload_start_duration", "How long workloads took from scaling up to the first connection to their sink.",
+			.25, .5, .75, 1, 1.5, 2, 3, 5, 10, 30, 60, 120),
 	}
+	workloads, err := newWorkloadMetrics(meter)
+	failed = errors.Join(failed, err)
 	deliveries := counter("reschedule_deliveries",
 		"Attempts to deliver keys, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted.")
 	letters := counter("reschedule_dead_letter_deliveries",
@@ -102,7 +107,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 		"Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, bad_answer, timeout, no_answer, other.")
 	warmUps := counter("reschedule_warm_ups", "Calls that woke the sink of a source before a due time: spec.warmUp.")
 	throttled, err := meter.Float64ObservableCounter("reschedule_throttled", metric.WithUnit("s"),
-		metric.WithDescription("How long due keys had to wait for a limit: limits.maxInFlight, limits.maxPerSecond, max-in-flight and max-per-second of the namespace, or adapter, the share of its slots and memory."))
+		metric.WithDescription("How long due keys had to wait for a limit: limits.maxInFlight, limits.maxPerSecond, max-in-flight and max-per-second of the namespace, adapter, the share of its slots and memory, or scale, the start of the workload."))
 	failed = errors.Join(failed, err)
 	gaveUp, err := meter.Float64ObservableGauge("reschedule_given_up_timestamp", metric.WithUnit("s"),
 		metric.WithDescription("Unix time at which an event of the source was given up last, by what became of it: dead_lettered, kept, dropped. Absent until one was, since the start."))
@@ -140,6 +145,9 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 					o.ObserveFloat64(gaveUp, float64(at)/1000, with("result", string(what)))
 				}
 			}
+			if state, ok := d.Workload(l.source); ok {
+				workloads.observe(o, settings, state)
+			}
 			for i, took := range d.throttled(l) {
 				if took > 0 {
 					o.ObserveFloat64(throttled, took.Seconds(), with("limit", limitNames[i]))
@@ -147,7 +155,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 		}
 		return nil
-	}, deliveries, letters, failures, gaveUp, throttled, warmUps, memory)
+	}, append(workloads.all(), deliveries, letters, failures, gaveUp, throttled, warmUps, memory)...)
 	return m, err
 }
 

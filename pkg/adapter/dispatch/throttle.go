@@ -11,12 +11,14 @@ const (
 	byNamespace
 	byNamespaceRate
 	byAdapter
+	byWorkload
 	limits
 )
 
 // limitNames name the limits in metrics: the fields of a source, the keys of
-// config-reschedule, or the adapter, whose slots and memory all sources share.
-var limitNames = [limits]string{"limits.maxInFlight", "limits.maxPerSecond", "max-in-flight", "max-per-second", "adapter"}
+// config-reschedule, the adapter, whose slots and memory all sources share, or scale, the start of
+// the workload.
+var limitNames = [limits]string{"limits.maxInFlight", "limits.maxPerSecond", "max-in-flight", "max-per-second", "adapter", "scale"}
 
 // throttle sums up how long a lane waits for each limit. It changes under the
 // Dispatcher's lock.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/relist"
@@ -47,7 +48,9 @@ type Clients struct {
 	GetSource      SourceGetter
 	Events         record.EventSink
 	// Objects are the calls of watching sources, as the accounts that they name.
-	Objects      objects.API
+	Objects objects.API
+	// Workloads are the calls of sources that scale workloads, as the accounts that they name.
+	Workloads    scale.API
 	OwnAudiences APIAudiences
 }
 
@@ -151,6 +154,7 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 	}
 	return Clients{
 		Objects:        watching,
+		Workloads:      watching,
 		Sources:        cache.NewFilteredListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, newest),
 		Policies:       ListWatch(policies.Resource(EventPolicies)),
 		ConfigMaps:     cache.NewListWatchFromClient(configMaps, "configmaps", namespace, fields.Everything()),

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,7 @@ const (
 
 // The forms of lists and of watches: metadata only.
 const (
+	asJSON       = "application/json"
 	acceptList   = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	acceptObject = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
@@ -70,6 +72,7 @@ type Objects struct {
 	turns      *budget.Budget      // to wait for all: it is a queue, and one namespace could fill it
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
 	discovery  *budget.Budget
+	scales     *budget.Budget      // calls for workloads
 	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
 
@@ -94,6 +97,7 @@ func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudien
 		base: *base, clients: trusted, tokens: newAccountTokens(request, audiences), agent: agent,
 		turns:      budget.NewTurns(1, 1, 0),
 		discovery:  budget.NewTurns(16, 4, CallTimeout),
+		scales:     budget.NewTurns(scaleCalls, scaleCallsOfOne, CallTimeout),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
 	}, nil
@@ -187,7 +191,7 @@ func (c *Objects) discover(ctx context.Context, a objects.Account, path string, 
 	defer turn.Release()
 	ctx, cancel = context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	answer, err := c.call(ctx, caller{a, nil}, path, nil, "application/json", nil)
+	answer, err := c.call(ctx, caller{a, nil}, &request{path: path, accept: asJSON}, nil)
 	if err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 	if err := c.waitForAll(ctx, ""); err != nil {
 		return objects.Page{}, err
 	}
-	answer, err := c.call(ctx, caller{a, turn}, pathOf(q), params, acceptList, forbidden(a, "list", q))
+	answer, err := c.call(ctx, caller{a, turn}, &request{path: pathOf(q), params: params, accept: acceptList}, forbidden(a, "list", q))
 	if err != nil {
 		return objects.Page{}, c.missing(q, err)
 	}
@@ -320,7 +324,7 @@ func (c *Objects) get(ctx context.Context, a objects.Account, path string, param
 	if err := c.wait(ctx, a.Namespace); err != nil {
 		return nil, err
 	}
-	return c.call(ctx, caller{a, nil}, path, params, accept, denied)
+	return c.call(ctx, caller{a, nil}, &request{path: path, params: params, accept: accept}, denied)
 }
 
 // caller is who makes a call.
@@ -352,14 +356,22 @@ func (c *Objects) token(ctx context.Context, a caller) (string, error) {
 	return token, nil
 }
 
+// request is a GET, or with a patch a merge patch.
+type request struct {
+	path   string
+	params url.Values
+	accept string
+	patch  []byte
+}
+
 // call is get, after its wait.
-func (c *Objects) call(ctx context.Context, a caller, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
+func (c *Objects) call(ctx context.Context, a caller, q *request, denied *objects.Forbidden) (*http.Response, error) {
 	for again := false; ; again = true {
 		token, err := c.token(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		answer, err := c.send(ctx, token, path, params, accept)
+		answer, err := c.send(ctx, token, q)
 		if err != nil {
 			return nil, err
 		}
@@ -382,18 +394,25 @@ func (c *Objects) call(ctx context.Context, a caller, path string, params url.Va
 	}
 }
 
-func (c *Objects) send(ctx context.Context, token, path string, params url.Values, accept string) (*http.Response, error) {
+func (c *Objects) send(ctx context.Context, token string, q *request) (*http.Response, error) {
 	u := c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + path
-	u.RawQuery = params.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	u.Path = strings.TrimSuffix(u.Path, "/") + q.path
+	u.RawQuery = q.params.Encode()
+	method := http.MethodGet
+	if q.patch != nil {
+		method = http.MethodPatch
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(q.patch))
 	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	r.Header.Set("Accept", accept)
+	if q.patch != nil {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	r.Header.Set("Accept", q.accept)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("User-Agent", c.agent)
-	answer, err := c.clients.of(params.Has("limit")).Do(r)
+	answer, err := c.clients.of(q.params.Has("limit")).Do(r)
 	if err != nil {
 		c.clients.failed(err)
 		return nil, fmt.Errorf("kube: %w", err)
@@ -434,6 +453,8 @@ func (s status) err() error {
 		return objects.ErrGone
 	case http.StatusNotFound:
 		return objects.ErrNoSuchKind
+	case http.StatusConflict:
+		return errConflict
 	}
 	return fmt.Errorf("kube: the API server answered %d: %s", s.Code, shortened(s.Message))
 }

@@ -136,6 +136,17 @@ func (s *Source) NextAt() time.Time {
 	return time.Unix(0, at)
 }
 
+// NextIsLetter reports whether Take may return a dead letter now, which goes to another sink.
+func (s *Source) NextIsLetter() bool {
+	p := &s.page
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := &p.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
+		return true
+	}
+	return schedule.IsDeadLetterKey(p.rows.HeadKey())
+}
+
 // NextKeyAt is when the first key of the page may be delivered, without dead letters, which go
 // to another sink; zero if the page has none.
 func (s *Source) NextKeyAt() time.Time {

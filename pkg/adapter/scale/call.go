@@ -57,7 +57,7 @@ func (t *target) call(act action) {
 		t.fail(err, now)
 	default:
 		if act == wake && was > 0 {
-			replicas = was // somebody was faster
+			replicas = was // another hand was faster
 		}
 		t.found(act, replicas, was, began, now)
 	}

@@ -106,7 +106,7 @@ func (t *target) connected(m *Member) {
 	t.releaseSlot()
 	if !t.started.IsZero() {
 		t.LastStart, t.started = now.Sub(t.started), time.Time{}
-		t.keeper.meters.start(t.id.namespace, t.LastStart)
+		t.keeper.cfg.Started(t.id.namespace, t.LastStart)
 	}
 	t.setState(awake, now)
 	if t.Reason == ReasonStartTimeout {

@@ -6,7 +6,7 @@ import (
 )
 
 // What a workload needs follows from its schedule and its replicas alone.
-func TestDecide(t *testing.T) {
+func TestDecide_EachState(t *testing.T) {
 	now := time.Now()
 	at := func(d time.Duration) time.Time { return now.Add(d) }
 	for _, tt := range []struct {

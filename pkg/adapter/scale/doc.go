@@ -3,7 +3,7 @@
 // It guarantees that a workload is not scaled to zero while a delivery is under way, a key
 // is due, or one will be within the cooldown; that a due key does not wait on a workload
 // that sleeps, but for its turn among the starts and for the API server; and that the
-// workload ends in the state that the schedule asks for, whoever scaled it meanwhile. Nothing
+// workload ends in the state that the schedule asks for, also after another hand scaled it. Nothing
 // is scaled to zero before the status of the source names the workload, so that a later
 // adapter can scale it up again. Starts are bounded by namespace and over all namespaces, which
 // take turns.

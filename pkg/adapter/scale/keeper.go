@@ -6,9 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -49,7 +48,8 @@ type Config struct {
 	Saved func(*schedule.Spec) schedule.ScaleStatus
 	// Changed is called when the status of a source's workload has changed. It must not block.
 	Changed func(*schedule.Spec)
-	Meter   metric.Meter // default none
+	// Started is called with how long a start took. It must not block.
+	Started func(namespace string, took time.Duration)
 }
 
 // Keeper keeps the workloads of all sources in the state that their schedules ask for.
@@ -59,11 +59,10 @@ type Keeper struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	slots  *slots
-	meters *meters
 
 	mu      sync.Mutex // taken before target.mu
 	targets map[id]*target
-	members map[*Member]bool
+	count   atomic.Int64 // of targets
 }
 
 // id is a workload, or what one source observes.
@@ -73,7 +72,7 @@ type id struct {
 }
 
 // New returns a Keeper without workloads.
-func New(cfg Config) (*Keeper, error) {
+func New(cfg Config) *Keeper {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -83,11 +82,12 @@ func New(cfg Config) (*Keeper, error) {
 	if cfg.Changed == nil {
 		cfg.Changed = func(*schedule.Spec) {}
 	}
-	k := &Keeper{cfg: cfg, slots: newSlots(), targets: map[id]*target{}, members: map[*Member]bool{}}
+	if cfg.Started == nil {
+		cfg.Started = func(string, time.Duration) {}
+	}
+	k := &Keeper{cfg: cfg, slots: newSlots(), targets: map[id]*target{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	var err error
-	k.meters, err = newMeters(cfg.Meter, k)
-	return k, err
+	return k
 }
 
 // Stop ends calls and connections. Workloads stay as they are: the next Keeper continues.
@@ -103,9 +103,6 @@ func (k *Keeper) Stop() {
 	k.work.Wait()
 }
 
-// Forget ends the metrics.
-func (k *Keeper) Forget() { k.meters.forget() }
-
 // enter makes a member one of the workload's.
 func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatus) {
 	key := id{m.src.Namespace, w.APIVersion, w.Kind, w.Name, ""}
@@ -118,9 +115,8 @@ func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatu
 	if t == nil {
 		t = newTarget(k, key, saved)
 		k.targets[key] = t
-		k.meters.targets.Store(int64(len(k.targets)))
+		k.count.Store(int64(len(k.targets)))
 	}
-	k.members[m] = true
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.target, m.workload = t, w
@@ -133,7 +129,6 @@ func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatu
 func (k *Keeper) leave(m *Member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.members, m)
 	t := m.target
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,13 +144,13 @@ func (k *Keeper) forgetIdle(t *target) {
 		t.releaseSlot()
 		if k.targets[t.id] == t {
 			delete(k.targets, t.id)
-			k.meters.targets.Store(int64(len(k.targets)))
+			k.count.Store(int64(len(k.targets)))
 		}
 	}
 }
 
 // pollAfter is when a workload is looked at next: not all at one time.
 func (k *Keeper) pollAfter() time.Duration {
-	d := max(pollLeast, time.Duration(k.meters.targets.Load())*pollEach)
+	d := max(pollLeast, time.Duration(k.count.Load())*pollEach)
 	return d + rand.N(d/4)
 }

@@ -20,11 +20,12 @@ type Member struct {
 	workload schedule.Workload
 	due      time.Time // when the next key is due; zero: unknown
 	underWay int
-	waits    bool      // a due key waits for a connection
-	since    time.Time // when it began to connect
-	open     bool      // the sink accepted a connection
-	forced   bool      // it did not within startTimeout: deliveries find out
-	pass     bool      // one delivery may start: the key that seemed due may be gone
+	waits    bool               // a due key waits for a connection
+	since    time.Time          // when it began to connect
+	open     bool               // the sink accepted a connection
+	missed   bool               // since the last answer a delivery could not connect
+	forced   bool               // it did not within startTimeout: deliveries find out
+	pass     bool               // one delivery may start: the key that seemed due may be gone
 	probe    context.CancelFunc // nil: it does not try to connect
 	given    func()             // of a member that gives back: called when that is done
 }
@@ -163,16 +164,18 @@ func (m *Member) Unreached() bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m.forced {
+	switch {
+	case m.forced, m.open && m.missed:
 		t.lookAt = time.Time{} // another hand may have scaled it down
 		return false
+	case m.open:
+		m.open, m.missed, t.known = false, true, false
 	}
-	m.open, t.known = false, false
 	return true
 }
 
-// End notes that a delivery has ended. reached: the sink accepted its connection.
-func (m *Member) End(reached bool) {
+// End notes that a delivery has ended, and whether the sink has answered.
+func (m *Member) End(answered bool) {
 	t := m.target
 	if t == nil {
 		return
@@ -181,8 +184,11 @@ func (m *Member) End(reached bool) {
 	defer t.mu.Unlock()
 	m.underWay--
 	t.active = time.Now()
-	if reached && m.forced {
-		t.connected(m)
+	if answered {
+		m.missed = false
+		if m.forced {
+			t.connected(m)
+		}
 	}
 	t.update()
 }

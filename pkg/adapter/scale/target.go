@@ -205,7 +205,7 @@ func (t *target) releaseSlot() {
 func (t *target) close() {
 	for _, m := range t.members {
 		m.stopProbe()
-		m.open, m.forced, m.since = false, false, time.Time{}
+		m.open, m.forced, m.missed, m.since = false, false, false, time.Time{}
 	}
 	t.started = time.Time{}
 }
@@ -213,7 +213,7 @@ func (t *target) close() {
 // drop takes a member out.
 func (t *target) drop(m *Member) {
 	m.stopProbe()
-	m.open, m.forced, m.waits, m.since = false, false, false, time.Time{}
+	m.open, m.forced, m.missed, m.waits, m.since = false, false, false, false, time.Time{}
 	t.members = slices.DeleteFunc(t.members, func(other *Member) bool { return other == m })
 }
 

@@ -28,6 +28,7 @@ type Outcome struct {
 	Failure    Failure // with Failed and Rejected
 	Status     int     // of the answer; 0 when there was none
 	TimedOut   bool    // delivery.timeout ended the attempt; only with Failed
+	Unreached  bool    // no connection was made to the sink; only with Failed
 	Unsent     bool    // the sink is not to blame, it was not called: no try is counted; only with Failed
 }
 

@@ -181,11 +181,12 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLim
 		return schedule.Outcome{Kind: schedule.Aborted}
 	}
 	if err != nil {
+		_, unreached := errors.AsType[*unreachedError](err)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		timedOut := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
-		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err)), TimedOut: timedOut}
+		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err)), TimedOut: timedOut, Unreached: unreached}
 	}
 	if resp.StatusCode == http.StatusUnauthorized && s.cfg.TokenRefused != nil && s.needsToken(a.Source, a.Target) {
 		s.cfg.TokenRefused(a.Source, a.Target)

@@ -120,6 +120,12 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 	return c.exchange(ctx, r, m, begin)
 }
 
+// unreachedError is why no connection was made.
+type unreachedError struct{ error }
+
+// Unwrap returns the cause.
+func (e *unreachedError) Unwrap() error { return e.error }
+
 // dial connects to the route's sink, through its proxy if there is one.
 func (t *transport) dial(ctx context.Context, src *schedule.Spec, r *route) (_ *conn, err error) {
 	p, address := r.proxy, r.address
@@ -131,7 +137,7 @@ func (t *transport) dial(ctx context.Context, src *schedule.Spec, r *route) (_ *
 		if p != nil {
 			err = fmt.Errorf("proxy: %w", err)
 		}
-		return nil, err
+		return nil, &unreachedError{err}
 	}
 	defer func() {
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
@@ -94,6 +95,15 @@ func (f *File) EventsRefused(*schedule.Spec, error) {}
 
 // Objects implements [Origin]: there is no API server.
 func (f *File) Objects() objects.API { return nil }
+
+// Workloads implements [Origin]: there are none.
+func (f *File) Workloads() scale.API { return nil }
+
+// WorkloadSaved implements [Origin].
+func (f *File) WorkloadSaved(*schedule.Spec) schedule.ScaleStatus { return schedule.ScaleStatus{} }
+
+// WorkloadChanged implements [Origin].
+func (f *File) WorkloadChanged(*schedule.Spec) {}
 
 // WatchChanged implements [Origin].
 func (f *File) WatchChanged(*schedule.Spec) {}

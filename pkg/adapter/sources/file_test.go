@@ -36,6 +36,10 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 
 func (f *fakeRegistry) Counts(string) (Counts, bool) { return Counts{}, false }
 
+func (f *fakeRegistry) Workload(string) (schedule.ScaleStatus, bool) {
+	return schedule.ScaleStatus{}, false
+}
+
 func (f *fakeRegistry) Serves() bool { return true }
 
 func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {

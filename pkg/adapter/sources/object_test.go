@@ -94,7 +94,7 @@ func TestFromObject_CutsToTheCeilings(t *testing.T) {
 	t.Parallel()
 	config, err := ceilings.Parse(map[string]string{
 		"max-pending": "10", "max-bytes": "1Mi", "max-in-flight": "5", "max-per-second": "7", "max-timeout": "1m", "min-delay": "2s",
-		"default-max-pending": "3", "default-timeout": "20s", "namespaces": "default: {max-in-flight: 2}",
+		"default-max-pending": "3", "default-timeout": "20s", "max-starts": "4", "namespaces": "default: {max-in-flight: 2}",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestFromObject_CutsToTheCeilings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := schedule.Ceilings{MaxPending: 10, MaxBytes: 1 << 20, MaxInFlight: 2, MaxPerSecond: 7, MinDelay: 2 * time.Second}
+	want := schedule.Ceilings{MaxPending: 10, MaxBytes: 1 << 20, MaxInFlight: 2, MaxPerSecond: 7, MaxStarts: 4, MaxStartsOfAll: 30, MinDelay: 2 * time.Second}
 	a, b := got[0], got[1]
 	if a.Ceilings != want || a.MaxPending != 10 || a.MaxBytes != 1<<20 || a.MaxInFlight != 2 || a.MaxPerSecond != 0 || a.Delivery.Timeout != time.Minute-1 {
 		t.Errorf("a source that names much: %+v", a)

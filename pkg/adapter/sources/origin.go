@@ -8,6 +8,7 @@ import (
 	"knative.dev/pkg/observability"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -49,6 +50,12 @@ type Origin interface {
 	// WatchChanged reports that the watch status of the source has changed. It never
 	// blocks.
 	WatchChanged(src *schedule.Spec)
+	// Workloads are the calls of sources that scale workloads; nil: they cannot.
+	Workloads() scale.API
+	// WorkloadSaved returns the status of the source's workload that an adapter reported last.
+	WorkloadSaved(src *schedule.Spec) schedule.ScaleStatus
+	// WorkloadChanged reports that it has changed. It never blocks.
+	WorkloadChanged(src *schedule.Spec)
 	// Refused is how many sources are not in force, or not as they are now, because there is
 	// no memory for them.
 	Refused() int64
@@ -79,6 +86,8 @@ type Registry interface {
 	// WatchStatus returns what the status reports about the watch, the zero status for a
 	// source that watches nothing; ok is as for Counts.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
+	// Workload returns what the status reports about the workload; ok is as for Counts.
+	Workload(uid string) (status schedule.ScaleStatus, ok bool)
 	// Serves reports whether this adapter serves the sources now, also one that is not
 	// registered: it is who reports on them.
 	Serves() bool

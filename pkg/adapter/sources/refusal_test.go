@@ -67,6 +67,7 @@ func TestFile_RefusalNamesTheFault(t *testing.T) {
 		{"a password in a bad uri", with("http://sink.example", "ftp://u:secret@x"), []string{"ftp://u:xxxxx@x"}},
 		{"a uri that is a number", with("'http://sink.example'", "5"), []string{"spec.sink.uri: is a number"}},
 		{"watch", manifestOf("a", "watch: {resources: [{apiVersion: v1, kind: Secret}]}"), []string{"spec.watch: needs a cluster"}},
+		{"scale", manifestOf("a", "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}"), []string{"spec.scale: needs a cluster"}},
 		{"a watch that is bad in itself", manifestOf("a", "watch: {namespaceSelector: {matchLabels: {a: ' '}}, resources: [{apiVersion: a/b/c, kind: Secret}], resync: {over: soon}}"),
 			[]string{"spec.watch: needs a cluster", "spec.watch.namespaceSelector: ", "spec.watch.resources[0].apiVersion: ", "spec.watch.resync.over: "}},
 		{"an override of id", manifestOf("a", "ceOverrides: {extensions: {id: x}}"), []string{"spec.ceOverrides.extensions.id: "}},

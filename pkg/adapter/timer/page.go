@@ -114,6 +114,14 @@ func (p *Page) Head() (at int64, ok bool) {
 	return p.rows[0].At, true
 }
 
+// HeadKey is the key of the next row, "" without one.
+func (p *Page) HeadKey() string {
+	if len(p.rows) == 0 {
+		return ""
+	}
+	return p.rows[0].Key
+}
+
 // First is the time of the first row in memory whose key is one of those wanted.
 func (p *Page) First(wanted func(key string) bool) (at int64, ok bool) {
 	for _, r := range p.rows {

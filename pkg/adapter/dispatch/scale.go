@@ -1,0 +1,100 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// scale makes the lane have the workload of its settings. The caller holds the lock.
+func (d *Dispatcher) scale(l *lane, s *schedule.Spec) {
+	switch {
+	case d.keeper == nil:
+	case l.workload != nil:
+		l.workload.Set(s)
+	case hasWorkload(s):
+		l.workload = d.keeper.Join(s, func() { d.Wake(l.source) }, func(within time.Duration) bool {
+			due, err := l.source.KeyDueBy(d.cfg.Now().Round(0).Add(within))
+			return due || err != nil
+		})
+	}
+}
+
+// next notes when the next key of the lane is due; less than 0: none is.
+func (l *lane) next(wait time.Duration) {
+	if l.workload != nil {
+		l.workload.Next(wait)
+	}
+}
+
+// awaits reports whether a delivery that could not connect is no attempt: its key waits until the
+// workload accepts a connection.
+func (d *Dispatcher) awaits(l *lane, p *permit) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !p.letter && l.workload != nil && l.workload.Unreached()
+}
+
+// Workload returns the state of the source's workload. It is false while the source has one that the
+// Dispatcher does not know yet.
+func (d *Dispatcher) Workload(s *queue.Source) (schedule.ScaleStatus, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.lanes[s]; l != nil && l.workload != nil {
+		return l.workload.Status(), true
+	}
+	return schedule.ScaleStatus{}, !hasWorkload(s.Spec())
+}
+
+func hasWorkload(s *schedule.Spec) bool { return s.Scale.Mode != "" || s.Scale.Held.Name != "" }
+
+// workloadMetrics are the instruments of workloads.
+type workloadMetrics struct {
+	starts         metric.Int64ObservableCounter
+	seconds        metric.Float64ObservableCounter
+	asleep, failed metric.Int64ObservableGauge
+}
+
+func newWorkloadMetrics(meter metric.Meter) (m workloadMetrics, err error) {
+	var failed [4]error
+	m.starts, failed[0] = meter.Int64ObservableCounter("reschedule_workload_starts",
+		metric.WithDescription("How often the workload of spec.scale was woken, since the source exists."))
+	m.seconds, failed[1] = meter.Float64ObservableCounter("reschedule_workload_awake_seconds",
+		metric.WithDescription("How long the workload of spec.scale was not asleep, since the source exists."))
+	m.asleep, failed[2] = meter.Int64ObservableGauge("reschedule_workload_asleep",
+		metric.WithDescription("1 while the workload of spec.scale is asleep, else 0. Absent until it is known."))
+	m.failed, failed[3] = meter.Int64ObservableGauge("reschedule_workload_problem",
+		metric.WithDescription("1 while the workload of spec.scale cannot be scaled or does not start, by the reason of the condition Scaled."))
+	return m, errors.Join(failed[:]...)
+}
+
+func (m *workloadMetrics) all() []metric.Observable {
+	return []metric.Observable{m.starts, m.seconds, m.asleep, m.failed}
+}
+
+func (m *workloadMetrics) observe(o metric.Observer, src *schedule.Spec, s schedule.ScaleStatus) {
+	labels := metric.WithAttributeSet(queue.Labels(src))
+	if s.State != "" {
+		o.ObserveInt64(m.starts, s.Starts, labels)
+		o.ObserveFloat64(m.seconds, s.Awake.Seconds(), labels)
+		sleeps := int64(0)
+		if s.State == "Asleep" {
+			sleeps = 1
+		}
+		o.ObserveInt64(m.asleep, sleeps, labels)
+	}
+	if s.Reason != "" {
+		o.ObserveInt64(m.failed, 1, metric.WithAttributeSet(queue.Labels(src, attribute.String("reason", s.Reason))))
+	}
+}
+
+// started records how long a start of a workload took.
+func (m *metrics) started(namespace string, took time.Duration) {
+	m.start.Record(context.Background(), took.Seconds(), m.namespace(namespace))
+}

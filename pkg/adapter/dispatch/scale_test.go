@@ -1,0 +1,159 @@
+package dispatch_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// Replicas implements scale.API.
+func (c *core) Replicas(context.Context, objects.Account, schedule.Workload) (int32, error) {
+	return c.replicas.Load(), nil
+}
+
+// SetReplicas implements scale.API.
+func (c *core) SetReplicas(_ context.Context, _ objects.Account, _ schedule.Workload, n int32) (int32, error) {
+	if n > 0 {
+		c.mu.Lock()
+		c.woken = append(c.woken, time.Since(c.began))
+		c.mu.Unlock()
+	}
+	return c.replicas.Swap(n), nil
+}
+
+// connect is scale.Config.Connect: the workload accepts a connection once it has started.
+func (c *core) connect(context.Context, *schedule.Spec) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replicas.Load() == 0 || time.Since(c.began) < c.woken[len(c.woken)-1]+c.toStart {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+func sleeping(s *schedule.Spec) {
+	s.Scale = schedule.Scale{
+		Workload: schedule.Workload{Kind: "Deployment", Name: "web", Replicas: 1}, Mode: schedule.ScaleAuto,
+		Cooldown: 10 * time.Second, StartTimeout: time.Minute, Recorded: true,
+	}
+	s.Scale.Held = s.Scale.Workload
+}
+
+// unreached is the outcome of an attempt that made no connection.
+var unreached = schedule.Outcome{Kind: schedule.Failed, Unreached: true}
+
+// done is the outcome of an attempt that was answered.
+var done = schedule.Outcome{Kind: schedule.Succeeded, Status: 200}
+
+// A due key wakes the workload and waits for its connection; that is no attempt. A row that is stale, and a dead
+// letter, wake nothing.
+func TestScale_WakesForDueKeys(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.toStart = time.Second
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			switch {
+			case a.Entry.DeadLetter != nil:
+				return 0, schedule.Outcome{Kind: schedule.Failed, Status: 500}
+			case a.Key == "bad":
+				return 0, schedule.Outcome{Kind: schedule.Rejected, Status: 400}
+			}
+			return time.Second, done
+		}
+		s := c.source("s", func(s *schedule.Spec) {
+			sleeping(s)
+			s.DeadLetter = &schedule.Target{URL: "http://letters"}
+			s.Delivery = schedule.Delivery{Linear: true, BackoffDelay: 10 * time.Second, BackoffMax: new(10 * time.Second)}
+		})
+		c.put(s, "a", in(time.Minute))
+		c.put(s, "moved", in(5*time.Minute))
+		c.put(s, "moved", in(3*time.Hour))
+		c.put(s, "bad", in(time.Hour)) // its letter is tried each 10 s from then on
+		c.pass(2 * time.Hour)
+		if got, want := c.woken, []time.Duration{time.Minute, time.Hour}; !slices.Equal(got, want) {
+			t.Errorf("woken after %v, want %v", got, want)
+		}
+		all := c.deliveries()
+		if len(all) < 100 || all[0].Key != "a" || all[0].At < 61*time.Second || all[0].At > 61*time.Second+100*time.Millisecond || all[0].Attempt != 0 {
+			t.Errorf("%d deliveries, the first one %+v", len(all), all[:1])
+		}
+		if n := c.replicas.Load(); n != 0 {
+			t.Errorf("%d replicas at the end", n)
+		}
+	})
+}
+
+// An attempt that could not connect, because the workload had gone, does not count: its key waits for a connection.
+// If a second one cannot connect either, it fails as any other.
+func TestScale_UnreachedIsNoAttempt(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		misses := 1
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			if misses--; misses >= 0 {
+				return 0, unreached
+			}
+			return 0, done
+		}
+		s := c.source("s", sleeping)
+		c.put(s, "a", in(0))
+		c.pass(time.Second)
+		misses = 2
+		c.put(s, "b", in(0))
+		c.pass(5 * time.Second)
+		got := map[string]uint32{}
+		for _, d := range c.deliveries() {
+			got[d.Key] = d.Attempt
+		}
+		if want := map[string]uint32{"a": 0, "b": 1}; !maps.Equal(got, want) {
+			t.Errorf("last attempts %v, want %v", got, want)
+		}
+	})
+}
+
+// A workload that does not start fails as any sink that cannot be reached, once startTimeout has passed.
+func TestScale_StartTimeout(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.toStart = time.Hour
+		c.always(0, unreached)
+		s := c.source("s", sleeping)
+		c.put(s, "a", in(0))
+		c.pass(59 * time.Second)
+		if all := c.deliveries(); len(all) > 0 {
+			t.Errorf("before startTimeout: %+v", all)
+		}
+		c.pass(10 * time.Second)
+		if all := c.deliveries(); len(all) < 3 || all[len(all)-1].Attempt < 2 {
+			t.Errorf("after startTimeout: %+v", all)
+		}
+		if w, _ := c.d.Workload(s); w.Reason != "StartTimeout" {
+			t.Errorf("%+v", w)
+		}
+		c.mu.Lock()
+		c.toStart = 0
+		c.mu.Unlock()
+		c.always(0, done)
+		c.pass(time.Minute)
+		if _, found, err := s.Get("a"); found || err != nil {
+			t.Error("the key is still there")
+		}
+	})
+}
+
+// A source that ends leaves nothing that scales.
+func TestScale_RemovedSource(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", sleeping)
+		c.put(s, "a", in(time.Minute))
+		must(c, c.q.Remove("s"))
+		c.d.Remove(s)
+		c.pass(time.Hour)
+		if len(c.woken) > 0 {
+			t.Errorf("woken after %v", c.woken)
+		}
+	})
+}
