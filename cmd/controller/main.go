@@ -31,7 +31,7 @@ var version = "devel"
 
 // defaults limit the calls to the API server per second and in a burst, about as
 // eventing's own controller limits them. Knative's default depends on the number
-// of controllers in the process. With three of them, a thousand sources that are
+// of controllers in the process. With four of them, a thousand sources that are
 // created together would wait for minutes.
 var defaults = map[string]string{"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
 
@@ -53,7 +53,7 @@ func main() {
 	connection := injection.ParseAndGetRESTConfigOrDie() // it parses the flags
 	connection.Wrap(relist.Transport)
 	sharedmain.MainWithConfig(ctx, "reschedule-controller", connection,
-		reschedulesource.NewController, newScaler, reschedulesource.NewWatchAccounts)
+		reschedulesource.NewController, newScaler, reschedulesource.NewWatchAccounts, reschedulesource.NewFinalizers)
 }
 
 func newScaler(ctx context.Context, cmw configmap.Watcher) *controller.Impl {

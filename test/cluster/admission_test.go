@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -50,6 +51,9 @@ func TestAdapter_TokensItGets(t *testing.T) {
 		s.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: of[1]}
 		named = append(named, s)
 	}
+	scaled := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: ns}}
+	scaled.Spec.Scale = &v1alpha1.RescheduleSourceScale{ServiceAccountName: "scaler"}
+	named = append(named, scaled)
 	rules, _ := resources.WatchRules(named, []string{"k3s", google}) // as the controller writes them
 	text, err := json.Marshal(rules)
 	if err != nil {
@@ -57,7 +61,7 @@ func TestAdapter_TokensItGets(t *testing.T) {
 	}
 	allow(t, ns, "ClusterRole", strings.Trim(string(text), "[]"), "ServiceAccount, namespace: knative-eventing, name: "+adapterAccount)
 	allow(t, ns+"-admin", "ClusterRole", `{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`, "ServiceAccount, namespace: "+ns+", name: admin")
-	accounts(t, ns, "default", "watcher", "other", "admin", ours)
+	accounts(t, ns, "default", "watcher", "scaler", "other", "admin", ours)
 	accounts(t, elsewhere, "watcher")
 	accounts(t, "kube-system", ns)
 	accounts(t, kube.SystemNamespace, ns)
@@ -82,6 +86,7 @@ func TestAdapter_TokensItGets(t *testing.T) {
 		{"watcher", []string{"sink"}, notOurs},
 		{"watcher", []string{kube.Issuer, "sink"}, "no other audience"},
 		{"default", nil, ""},
+		{"scaler", nil, ""},
 		{"other", []string{kube.Issuer}, unnamed},
 		{"other", []string{google}, unnamed},
 		{"admin", nil, "the ServiceAccount may do everything"},
@@ -107,8 +112,8 @@ func TestAdapter_TokensItGets(t *testing.T) {
 		says(account, notOurs, request(ns, account, "sink"))
 	}
 	says("a source of another namespace", unnamed, request(elsewhere, "watcher"))
-	says("a namespace of Kubernetes", "must not watch", request("kube-system", ns))
-	says("the adapter's own namespace", "must not watch", request(kube.SystemNamespace, ns))
+	says("a namespace of Kubernetes", "must neither watch nor scale", request("kube-system", ns))
+	says("the adapter's own namespace", "must neither watch nor scale", request(kube.SystemNamespace, ns))
 	longer := int64(3601)
 	_, err = clientOf(t, adapterAccount).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "watcher",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}}, metav1.CreateOptions{})
@@ -151,6 +156,89 @@ func patchStatus(t *testing.T, of dynamic.ResourceInterface, status string) erro
 	return err
 }
 
+// heldBy is a status with a workload that is held with an account.
+func heldBy(account string) string {
+	return `{"scale":{"state":"Asleep","held":{"apiVersion":"apps/v1","kind":"Deployment","name":"x","replicas":1,"serviceAccountName":"` + account + `"}}}`
+}
+
+// The adapter gets tokens of the account in status.scale.held, so it may write the account of spec.scale only.
+func TestStatus_HeldIsOfSpecScale(t *testing.T) {
+	t.Parallel()
+	as, ns := wildcardRole(t)
+	adapter, admin := as(kube.SystemNamespace, adapterAccount), server.Dynamic.Resource(resource).Namespace(ns)
+	if _, err := admin.Create(t.Context(), manifest(t, "x", toURI), strict); err != nil {
+		t.Fatal(err)
+	}
+	refusedBy(t, statusPolicy, func() error { return patchStatus(t, adapter, heldBy("operator")) })
+	const target = `{"targetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"x"}`
+	const watch = `{"serviceAccountName":"watcher","resources":[{"apiVersion":"v1","kind":"Secret"}]}`
+	for _, c := range []struct {
+		scale, watch string
+		held         string // what the adapter may write
+	}{
+		{target + "}", "null", "default"},
+		{target + "}", watch, "watcher"},
+		{target + `,"serviceAccountName":"scaler"}`, watch, "scaler"},
+		{"null", "null", "scaler"}, // it holds the workload still
+		{target + `,"serviceAccountName":""}`, "null", "default"},
+	} {
+		_, err := admin.Patch(t.Context(), "x", "application/merge-patch+json", []byte(`{"spec":{"scale":`+c.scale+`,"watch":`+c.watch+`}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, account := range []string{"operator", c.held} {
+			if err := patchStatus(t, adapter, heldBy(account)); (err == nil) != (account == c.held) || err != nil && !apierrors.IsForbidden(err) {
+				t.Errorf("scale %s, watch %s, held by %s: %v", c.scale, c.watch, account, err)
+			}
+		}
+	}
+}
+
+// The controller may patch sources, but changes their finalizer of spec.scale alone.
+func TestFinalizer_ControllerChangesNothingElse(t *testing.T) {
+	t.Parallel()
+	as, ns := wildcardRole(t)
+	controller, dev := as(kube.SystemNamespace, controllerAccount), as(ns, "dev")
+	o := manifest(t, "x", toURI)
+	o.SetFinalizers([]string{"another.controller/f"})
+	o.SetLabels(map[string]string{"a": "b"})
+	if _, err := dev.Create(t.Context(), o, strict); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(of dynamic.ResourceInterface, text string) error {
+		_, err := of.Patch(context.WithoutCancel(t.Context()), "x", "application/merge-patch+json", []byte(text), metav1.PatchOptions{})
+		return err
+	}
+	t.Cleanup(func() {
+		if err := patch(dev, `{"metadata":{"finalizers":[]}}`); err != nil {
+			t.Error(err)
+		}
+	})
+	refusedBy(t, "reschedule-finalizer", func() error { return patch(controller, `{"spec":{"suspend":true}}`) })
+	const ours = `"sources.reschedule.dev/scale"`
+	for _, c := range []struct {
+		text    string
+		allowed bool
+	}{
+		{`{"metadata":{"finalizers":["another.controller/f",` + ours + `]}}`, true},
+		{`{"metadata":{"finalizers":[` + ours + `]}}`, false},
+		{`{"metadata":{"finalizers":["another.controller/f",` + ours + `,"x.y/z"]}}`, false},
+		{`{"metadata":{"finalizers":["another.controller/f",` + ours + `],"labels":{"a":"c"}}}`, false},
+		{`{"metadata":{"labels":null}}`, false},
+		{`{"metadata":{"annotations":{"a":"b"}}}`, false},
+		{`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"x","uid":"y"}]}}`, false},
+		{`{"spec":{"sink":{"uri":"http://attacker"}}}`, false},
+		{`{"metadata":{"finalizers":["another.controller/f"]}}`, true},
+	} {
+		if err := patch(controller, c.text); (err == nil) != c.allowed || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("the controller writes %s: %v", c.text, err)
+		}
+	}
+	if err := patch(dev, `{"spec":{"suspend":true},"metadata":{"labels":{"a":"c"}}}`); err != nil {
+		t.Errorf("an author of sources: %v", err)
+	}
+}
+
 // The programs alone write the status, and the adapter only what it counts: where deliveries go is the controller's. A
 // wildcard in a Role is common, and was not meant for that.
 func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
@@ -172,6 +260,11 @@ func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 		{"the adapter", adapter, `{"sinkUri":"http://attacker"}`, false}, // where there is none
 		{"the controller", controller, `{"sinkUri":"http://sink","sinkAudience":"sink","auth":{"serviceAccountName":"x-oidc"},"address":{"url":"http://adapter/ops/x"}}`, true},
 		{"the adapter", adapter, counts, true},
+		{"the adapter", adapter, heldBy(""), true},          // it is observed
+		{"the adapter", adapter, heldBy("operator"), false}, // there is no spec.scale
+		{"the controller", controller, heldBy("former"), false},
+		{"a break-glass administrator", server.Dynamic.Resource(resource).Namespace(ns), heldBy("former"), true},
+		{"the adapter", adapter, `{"scale":{"starts":3}}`, true}, // the account of a spec.scale that was removed stays
 		{"the adapter", adapter, `{"watched":2,"watch":{"status":"True"},"refused":"no memory","conditions":[]}`, true},
 		{"the controller", controller, `{"sinkRevision":"worker-00002"}`, true},
 		{"a break-glass administrator", server.Dynamic.Resource(resource).Namespace(ns), `{"sinkUri":"http://other"}`, true},

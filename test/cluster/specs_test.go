@@ -75,6 +75,9 @@ var goodSpecs = []spec{
 	{name: "everything of watch", yaml: toURI + "watch: {serviceAccountName: a.b-c, namespaceSelector: {matchExpressions: [{key: a.b/c, operator: NotIn, values: [d]}]}, " +
 		"resources: [{apiVersion: apps/v1, kind: Deployment, selector: {matchLabels: {a: b, c: ''}}, owner: {apiVersion: example.com/v1, kind: Website}, changes: Spec}, " +
 		"{" + secrets + ", key: object.metadata.name}], resync: {onRevision: false, over: PT1H}}"},
+	{name: "the least to scale", yaml: toRef + scaling("")},
+	{name: "everything of scale", yaml: toRef + scaling(", replicas: 1000, cooldown: 1s, startTimeout: PT0S, serviceAccountName: a.b-c, mode: Awake")},
+	{name: "a workload that is observed", yaml: toURI + scaling(", mode: Observe")},
 	{name: "ISO 8601 in delivery", yaml: toURI + "delivery: {backoffDelay: P1DT1M, timeout: P1W, retryAfterMax: PT1.5M}"},
 }
 
@@ -160,6 +163,19 @@ var badSpecs = []spec{
 	{name: "a requirement In nothing", yaml: watchingSpec(secrets + ", selector: {matchExpressions: [{key: a, operator: In}]}"), words: "In and NotIn need values"},
 	{name: "a requirement Exists of values", yaml: watchingSpec(secrets + ", selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}"), words: "Exists and DoesNotExist must have none"},
 	{name: "namespaces by a bad label", yaml: toURI + "watch: {namespaceSelector: {matchLabels: {-: c}}, resources: [{" + secrets + "}]}", words: "watch.namespaceSelector.matchLabels must be named as labels are"},
+	{name: "scaling nothing", yaml: toURI + "scale: {}", words: "spec.scale.targetRef: Required value"},
+	{name: "scaling a Knative Service", yaml: "sink: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: x}}\n" + scaling(""), field: "spec.scale", words: "name a Service in front of the workload as the sink"},
+	{name: "scaling what has no name", yaml: toURI + "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment}}", words: "spec.scale.targetRef.name: Required value"},
+	{name: "scaling a plural", yaml: toURI + "scale: {targetRef: {apiVersion: apps/v1, kind: deployments.apps, name: x}}", words: "scale.targetRef.kind must be a kind such as Deployment"},
+	{name: "scaling a version of no group", yaml: toURI + "scale: {targetRef: {apiVersion: apps/, kind: Deployment, name: x}}", words: "scale.targetRef.apiVersion must be a group and version"},
+	{name: "scaling a name in capitals", yaml: toURI + "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: X}}", words: "scale.targetRef.name must be the name of an object"},
+	{name: "no replicas", yaml: toURI + scaling(", replicas: 0"), words: "spec.scale.replicas"},
+	{name: "too many replicas", yaml: toURI + scaling(", replicas: 1001"), words: "spec.scale.replicas"},
+	{name: "a cooldown of less than a second", yaml: toURI + scaling(", cooldown: 999ms"), field: "spec.scale.cooldown", words: "scale.cooldown must be at least 1s"},
+	{name: "a cooldown that is none", yaml: toURI + scaling(", cooldown: soon"), words: "scale.cooldown must be a duration"},
+	{name: "a start that is no duration", yaml: toURI + scaling(", startTimeout: -1s"), words: "scale.startTimeout must be a duration"},
+	{name: "a scaler that is none", yaml: toURI + scaling(", serviceAccountName: A"), words: "scale.serviceAccountName must be the name of a ServiceAccount"},
+	{name: "an unknown mode", yaml: toURI + scaling(", mode: Off"), words: `supported values: "Auto", "Awake", "Observe"`},
 	{name: "a resync over no time", yaml: toURI + "watch: {resources: [{" + secrets + "}], resync: {over: soon}}", words: "watch.resync.over must be a duration"},
 	{name: "an override of the key", yaml: toURI + "ceOverrides: {extensions: {reschedulekey: x}}", words: "must not begin with reschedule"},
 	{name: "an override of what we may add", yaml: toURI + "ceOverrides: {extensions: {reschedulefoo: x}}", words: "must not begin with reschedule"},
@@ -214,6 +230,11 @@ func badCertificates(one string) []spec {
 		{name: "a damaged certificate last", yaml: certified(one + damaged), words: says},
 		{name: "half a certificate", yaml: certified(one[:len(one)/2]), words: says},
 	}
+}
+
+// scaling is a spec.scale with more fields.
+func scaling(more string) string {
+	return "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: x}" + more + "}"
 }
 
 // watchingSpec is a spec that watches these resources.

@@ -57,7 +57,7 @@ func TestCRD_Columns(t *testing.T) {
 	want := [][2]string{
 		{"Sink", ".status.sinkUri"},
 		{"Address", ".status.address.url"},
-		{"Pending", ".status.pending"},
+		{"Pending", ".status.pending"}, {"Scale", ".status.scale.state"},
 		{"Ready", `.status.conditions[?(@.type=="Ready")].status`},
 		{"Reason", `.status.conditions[?(@.type=="Ready")].reason`},
 		{"Age", ".metadata.creationTimestamp"},

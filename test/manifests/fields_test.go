@@ -102,7 +102,7 @@ func (f specField) resolved() bool {
 }
 
 // inCluster says whether only a cluster serves the field: a file with one is refused.
-func (f specField) inCluster() bool { return f.resolved() || f.inside("watch") }
+func (f specField) inCluster() bool { return f.resolved() || f.inside("watch", "scale") }
 
 func (f specField) manifest(value string) string {
 	return `{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource","metadata":{"name":"git-repos","namespace":"ops"},"spec":` +

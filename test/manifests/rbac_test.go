@@ -88,8 +88,8 @@ func TestRBAC_RightsAreExact(t *testing.T) {
 			"sources.reschedule.dev/apiaudiences: request",                // as watch-as
 			"sources.reschedule.dev/reschedulesources/finalizers: update", // for owning a ServiceAccount where admission asks for it
 			"sources.reschedule.dev/reschedulesources/status: patch update",
-			"sources.reschedule.dev/reschedulesources: get list watch",
-			"sources.reschedule.dev/watchaccounts: watch-as", // what it writes into that ClusterRole; no API serves it
+			"sources.reschedule.dev/reschedulesources: get list patch watch", // reschedule-finalizer bounds the patch
+			"sources.reschedule.dev/watchaccounts: watch-as",                 // what it writes into that ClusterRole; no API serves it
 		}, {
 			"apps/statefulsets reschedule-adapter: get list watch",
 			"apps/statefulsets/scale reschedule-adapter: get patch update",

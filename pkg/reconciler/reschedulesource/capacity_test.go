@@ -3,6 +3,7 @@ package reschedulesource
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestStandIn_IsReadWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := o.(*v1alpha1.RescheduleSource)
-	if !capacity.IsStandIn(kept) || kept.Spec.Sink.CACerts != nil || resources.WatchAccount(kept) != "ops:watcher" {
+	if !capacity.IsStandIn(kept) || kept.Spec.Sink.CACerts != nil || !slices.Equal(resources.Accounts(kept), []string{"ops:watcher"}) {
 		t.Fatalf("kept %+v", kept)
 	}
 	reported := kept.DeepCopy()

@@ -128,6 +128,12 @@ func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
 	s.ResourceVersion, s.ManagedFields = "", nil
 	s.Status.Pending, s.Status.NextDueAt, s.Status.Watched = nil, nil, nil
 	s.Status.OldestDueAt, s.Status.InFlight, s.Status.Retrying = nil, nil, nil
+	if report := s.Status.Scale; report != nil { // the condition Scaled does not depend on the rest
+		s.Status.Scale = &v1alpha1.ScaleStatus{State: report.State, Reason: report.Reason, Message: report.Message}
+		if report.State != "" {
+			s.Status.Scale.State = "reported"
+		}
+	}
 	return s
 }
 

@@ -1,15 +1,17 @@
 // Package reschedulesource is the control plane: the reconciler of
-// RescheduleSources, the scaler of the adapter that serves them all, and the keeper
-// of the accounts that the adapter may watch with.
+// RescheduleSources, the scaler of the adapter that serves them all, the keeper of the
+// accounts that the adapter may watch and scale with, and the keeper of finalizers.
 //
 // It guarantees that the status of a source names everything that is missing. A
 // step that fails does not hide the other steps, and the last known URL of a
 // sink stays in the status while the sink cannot be found. The adapter writes the
-// counts and times of the status, and its reports deliveries and watch; the reconciler
+// counts and times of the status, and its reports deliveries, watch and scale; the reconciler
 // overwrites none of them. It runs when a report changes, and not when a count or a time
 // does. A single adapter has one replica while there is a source, and
 // none otherwise; a group has three always. The ClusterRole reschedule-adapter-watch
-// names only accounts that a source names in spec.watch, and all of them up to 1 MiB.
+// names only accounts that a source names in spec.watch or spec.scale, or whose workload it
+// holds, and all of them up to 1 MiB. A source has a finalizer only while it may scale a
+// workload or holds one, and once deleted for 5 minutes at most.
 //
 // How it works: ReconcileKind runs steps that each set one condition or a few
 // fields, and then sends one merge patch with the changes. Generated reconcilers

@@ -249,6 +249,8 @@ func sinks() []runtime.Object {
 		sink("eventing.knative.dev/v1", "Broker", "ops", "default", secure),
 		sink("messaging.knative.dev/v1", "Channel", "ops", "pipe", at("http://pipe-kn-channel.ops.svc.cluster.local")),
 		sink("v1", "Service", "ops", "plain", nil),
+		part("labelled", map[string]string{"serving.knative.dev/service": "worker"}, metav1.OwnerReference{}),
+		part("owned", nil, metav1.OwnerReference{APIVersion: "serving.knative.dev/v1", Kind: "Route", Name: "worker"}),
 	}
 }
 
@@ -261,6 +263,14 @@ func sink(apiVersion, kind, namespace, name string, status map[string]any) runti
 		o["status"] = status
 	}
 	return &unstructured.Unstructured{Object: o}
+}
+
+// part is a Service that Knative made for a Knative Service.
+func part(name string, labels map[string]string, owner metav1.OwnerReference) runtime.Object {
+	o := sink("v1", "Service", "ops", name, nil).(*unstructured.Unstructured)
+	o.SetLabels(labels)
+	o.SetOwnerReferences([]metav1.OwnerReference{owner})
+	return o
 }
 
 func with(t *testing.T, flags ...string) context.Context {

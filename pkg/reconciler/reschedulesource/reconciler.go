@@ -33,7 +33,7 @@ type Reconciler struct {
 	systemNamespace string
 	client          versioned.Interface
 	kube            kubernetes.Interface
-	dynamic         dynamic.Interface // reads Knative Services
+	dynamic         dynamic.Interface // reads Services, also of Knative
 	resolver        *resolver.URIResolver
 	statefulSets    appslisters.StatefulSetNamespaceLister
 	secrets         corelisters.SecretNamespaceLister
@@ -83,6 +83,7 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	r.limit(source)
 	failed(r.publishSinkRevision(ctx, source))
 	failed(observeWatch(source))
+	failed(r.observeScale(ctx, source))
 	source.Status.MarkDelivering()
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)

@@ -3,6 +3,7 @@ package reschedulesource
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,10 +40,11 @@ const (
 
 var watchRoleKey = types.NamespacedName{Name: resources.WatchRoleName}
 
-// WatchAccounts keeps the ClusterRole with the accounts that the adapter may watch
-// with: the accounts that the sources name in spec.watch, and no others. The role also
-// has the audiences of the API server, by which a policy knows tokens for it. WatchAccounts
-// only updates the role. Without it, nothing may be watched.
+// WatchAccounts keeps the ClusterRole with the accounts that the adapter may watch and
+// scale with: the accounts that the sources name in spec.watch and spec.scale, and the
+// accounts of workloads that they hold. The role also has the audiences of the API server,
+// by which a policy knows tokens for it. WatchAccounts only updates the role. Without it,
+// nothing may be watched or scaled.
 type WatchAccounts struct {
 	reconciler.LeaderAwareFuncs
 
@@ -77,7 +79,7 @@ func NewWatchAccounts(ctx context.Context, _ configmap.Watcher) *controller.Impl
 		handler  cache.ResourceEventHandler
 	}{
 		{sources.Informer(), onChange(func(before, after *v1alpha1.RescheduleSource) {
-			if resources.WatchAccount(before) != resources.WatchAccount(after) {
+			if !slices.Equal(resources.Accounts(before), resources.Accounts(after)) {
 				look(after)
 			}
 		})},
@@ -119,7 +121,7 @@ func (w *WatchAccounts) Reconcile(ctx context.Context, key string) error {
 	}
 	role, err := w.roles.Get(resources.WatchRoleName)
 	if apierrors.IsNotFound(err) {
-		return nil // the administrator forbids watching
+		return nil // the administrator forbids watching and scaling
 	}
 	if err != nil {
 		return fmt.Errorf("reading the ClusterRole %s: %w", resources.WatchRoleName, err)
@@ -140,7 +142,7 @@ func (w *WatchAccounts) Reconcile(ctx context.Context, key string) error {
 	}
 	if excess > 0 {
 		logging.FromContext(ctx).Errorf(
-			"The names of %d ServiceAccounts do not fit into the ClusterRole %s: their sources do not watch. Let sources share accounts, or use shorter names",
+			"The names of %d ServiceAccounts do not fit into the ClusterRole %s: their sources neither watch nor scale. Let sources share accounts, or use shorter names",
 			excess, resources.WatchRoleName)
 	}
 	return nil

@@ -86,6 +86,11 @@ func TestWatchAccounts_Role(t *testing.T) {
 		row("another source with the same account", nil, ours, source(called("second"), watchingAs("watcher")), watchRole("ops:watcher")),
 		row("an account that no source names any more", updated(watchRole("ops:watcher")), ours, source(called("second")), watchRole("ops:builder", "ops:watcher")),
 		row("a source that is being deleted", updated(watchRole()), source(watchingAs("watcher"), deleted), watchRole("ops:watcher")),
+		row("a source that scales", updated(watchRole("ops:scaler")), source(scalingAs(v1alpha1.ScaleAuto, "scaler")), watchRole()),
+		row("a source that observes", nil, source(scalingAs(v1alpha1.ScaleObserve, "scaler")), watchRole()),
+		row("a source that scales as it watches", nil, source(watchingAs("watcher"), scalingAs(v1alpha1.ScaleAwake, "")), watchRole("ops:watcher")),
+		row("a workload that is held by another account", updated(watchRole("ops:former", "ops:scaler")), source(scalingAs(v1alpha1.ScaleAuto, "scaler"), holding("former")), watchRole("ops:scaler")),
+		row("a source that is being deleted, and holds a workload", updated(watchRole("ops:former")), source(scalingAs(v1alpha1.ScaleAuto, "scaler"), holding("former"), deleted), watchRole("ops:scaler")),
 		row("the last source is gone", updated(watchRole()), watchRole("ops:watcher")),
 		row("rules by another hand", updated(watchRole("ops:watcher")), ours, everything),
 		{
@@ -208,6 +213,12 @@ func TestWatchAccounts_Queued(t *testing.T) {
 		queued("its deletion begins", 1)
 		c.save(t, "delete", source())
 		queued("it is gone", 0)
+		c.save(t, "create", source(scalingAs(v1alpha1.ScaleAuto, "scaler")))
+		queued("spec.scale", 1)
+		c.save(t, "update", source(scalingAs(v1alpha1.ScaleAuto, "scaler"), holding("scaler"), deleted))
+		queued("its deletion begins, and it holds the workload", 0)
+		c.save(t, "update", source(scalingAs(v1alpha1.ScaleAuto, "scaler"), deleted))
+		queued("it holds nothing any more", 1)
 		if err := fakekubeclient.Get(c.ctx).Tracker().Add(watchRole()); err != nil {
 			t.Fatal(err)
 		}

@@ -300,6 +300,9 @@ func (s *Sources) bytes(o *v1alpha1.RescheduleSource) int64 {
 	if isShortWatch(st.Watch) {
 		st.Watch = nil
 	}
+	if isShortScale(st.Scale) {
+		st.Scale = nil
+	}
 	if len(st.Refused) <= reportBytes {
 		st.Refused = ""
 	}
@@ -313,6 +316,17 @@ func isShortReport(d *v1alpha1.DeliveriesStatus) bool {
 
 func isShortWatch(w *v1alpha1.WatchStatus) bool {
 	return w == nil || len(w.Status)+len(w.Reason)+len(w.Message) <= reportBytes
+}
+
+func isShortScale(s *v1alpha1.ScaleStatus) bool {
+	if s == nil {
+		return true
+	}
+	size := len(s.State) + len(s.LastStart) + len(s.Reason) + len(s.Message)
+	if h := s.Held; h != nil {
+		size += len(h.APIVersion) + len(h.Kind) + len(h.Name) + len(h.ServiceAccountName)
+	}
+	return size <= reportBytes
 }
 
 // allows reports whether a namespace may take more bytes: what stays free must be at least its
@@ -370,8 +384,8 @@ const (
 )
 
 // standIn is what is kept of a refused object: its identity, what admits its callers, the
-// accounts of its watch and its workload, and what the adapter reported. Of the object's memory it shares only the
-// reports.
+// accounts of its watch and its workload, its finalizer, and what the adapter reported. Of the
+// object's memory it shares only the reports.
 func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSource {
 	c := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{
 		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name), UID: types.UID(strings.Clone(string(o.UID))),
@@ -414,8 +428,8 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	if isShortWatch(s.Watch) {
 		c.Status.Watch = s.Watch
 	}
-	if s.Scale != nil { // only the controller and the adapter write it
-		c.Status.Scale = s.Scale.DeepCopy()
+	if isShortScale(s.Scale) {
+		c.Status.Scale = s.Scale
 	}
 	return c
 }

@@ -156,6 +156,9 @@ func TestStandIn_KeepsWhatAdmitsCallers(t *testing.T) {
 	o.Spec.Access = new(v1alpha1.AccessRBAC)
 	o.Spec.Ingest = &v1alpha1.RescheduleSourceIngest{Key: strings.Repeat("k", 4096), Authentication: new(v1alpha1.AuthenticationRequired)}
 	o.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: "watcher"}
+	o.Spec.Scale = &v1alpha1.RescheduleSourceScale{ServiceAccountName: "scaler", Mode: new(v1alpha1.ScaleAwake), StartTimeout: new(strings.Repeat("1", 4096))}
+	o.Status.Scale = &v1alpha1.ScaleStatus{State: "Asleep", Held: &v1alpha1.HeldWorkload{ServiceAccountName: "scaler", Replicas: 2}}
+	o.Finalizers = []string{strings.Repeat("f", 16<<10), v1alpha1.ScaleFinalizer}
 	kept := s.Admit(o)
 	if !IsStandIn(kept) || kept.Validate(t.Context()) == nil {
 		t.Fatalf("kept %+v", kept)
@@ -163,6 +166,10 @@ func TestStandIn_KeepsWhatAdmitsCallers(t *testing.T) {
 	if kept.UID != o.UID || kept.Labels["team"] != "a" || *kept.Spec.Access != v1alpha1.AccessRBAC || *kept.Spec.Ingest.Authentication != v1alpha1.AuthenticationRequired ||
 		kept.Spec.Watch.ServiceAccountName != "watcher" {
 		t.Errorf("kept %+v", kept)
+	}
+	if kept.Spec.ScaleAccount() != "scaler" || kept.Spec.ScaleMode() != v1alpha1.ScaleAwake || *kept.Status.Scale.Held != *o.Status.Scale.Held ||
+		len(kept.Finalizers) != 1 || kept.Finalizers[0] != v1alpha1.ScaleFinalizer {
+		t.Errorf("of the workload it keeps %+v, %+v, %q", kept.Spec.Scale, kept.Status.Scale, kept.Finalizers)
 	}
 	o.Labels["long"] = strings.Repeat("l", labelBytes)
 	if kept = s.Admit(o); len(kept.Labels) <= v1alpha1.MaxLabels {
@@ -188,6 +195,7 @@ func TestReport_IsNeverTooLarge(t *testing.T) {
 	reported.Status.Pending, reported.Status.NextDueAt = new(int64(7)), new(metav1.Now())
 	reported.Status.Deliveries = &v1alpha1.DeliveriesStatus{Status: "False", Message: text[:1<<10]}
 	reported.Status.Watch = &v1alpha1.WatchStatus{Status: "False", Message: text[:1<<10]}
+	reported.Status.Scale = &v1alpha1.ScaleStatus{State: "Asleep", Message: text[:1<<10], Held: &v1alpha1.HeldWorkload{Replicas: 1}}
 	reported.Status.Refused = text[:2<<10]
 	if IsStandIn(s.Admit(reported)) {
 		t.Error("a source is refused by its status")

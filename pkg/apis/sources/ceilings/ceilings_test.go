@@ -30,16 +30,17 @@ func TestParse_ValuesAndOverrides(t *testing.T) {
 	}
 	c := mustParse(t, map[string]string{
 		"_example": "anything: at all", "max-pending": "5", "max-bytes": "1Gi", "max-in-flight": "6", "max-per-second": "7",
-		"max-timeout": "PT2H", "min-delay": "1.5s",
+		"max-timeout": "PT2H", "min-delay": "1.5s", "max-starts": "8", "max-starts-of-all": "9",
 		"default-max-pending": "1", "default-max-bytes": "2k", "default-max-in-flight": "3", "default-max-per-second": "4", "default-timeout": "30s",
-		"namespaces": "big: {max-bytes: 8Gi, max-in-flight: 4000, max-timeout: 0s}\nsmall:\n  max-pending: '2'\nsame:\n",
+		"namespaces": "big: {max-bytes: 8Gi, max-in-flight: 4000, max-timeout: 0s, max-starts: '0'}\nsmall:\n  max-pending: '2'\nsame:\n",
 	})
 	all := Ceilings{
 		MaxPending: 5, MaxBytes: 1 << 30, MaxInFlight: 6, MaxPerSecond: 7, MaxTimeout: 2 * time.Hour, MinDelay: 1500 * time.Millisecond,
+		MaxStarts: 8, MaxStartsOfAll: 9,
 		Default: Limits{MaxPending: 1, MaxBytes: 2000, MaxInFlight: 3, MaxPerSecond: 4, Timeout: 30 * time.Second},
 	}
 	big, small := all, all
-	big.MaxBytes, big.MaxInFlight, big.MaxTimeout = 8<<30, 4000, 0
+	big.MaxBytes, big.MaxInFlight, big.MaxTimeout, big.MaxStarts = 8<<30, 4000, 0, 0
 	small.MaxPending = 2
 	for namespace, want := range map[string]Ceilings{"other": all, "big": big, "small": small, "same": all} {
 		if diff := cmp.Diff(want, c.For(namespace)); diff != "" {
@@ -61,6 +62,8 @@ func TestParse_NamesTheKeyAtFault(t *testing.T) {
 		"max-per-second":         {"-1", "x"},
 		"max-timeout":            {"", "1", "-1s", "P1Y", "876600h1s"},
 		"min-delay":              {"5", "soon"},
+		"max-starts":             {"-1", "some", "2147483648"},
+		"max-starts-of-all":      {"-1", "1.5"},
 		"default-max-pending":    {"0"},
 		"default-max-bytes":      {"-1Gi"},
 		"default-max-in-flight":  {"0"},
@@ -84,7 +87,7 @@ func TestParse_NamesTheKeyAtFault(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"Ops: {}", "ops: {namespaces: {}}", "ops: {_example: x}", "ops: {max-bytes: {a: b}}"} {
+	for _, text := range []string{"Ops: {}", "ops: {namespaces: {}}", "ops: {_example: x}", "ops: {max-bytes: {a: b}}", "ops: {max-starts-of-all: '1'}"} {
 		if _, err := Parse(map[string]string{"namespaces": text}); err == nil || !strings.Contains(err.Error(), "namespaces.") {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -16,6 +16,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}
 	o.Spec.Delivery = &RescheduleSourceDelivery{DeliverySpec: eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}}
 	o.Spec.Watch = &RescheduleSourceWatch{Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}}}
+	o.Spec.Scale = &RescheduleSourceScale{TargetRef: ScaleTarget{Name: "z"}}
 	o.SetDefaults(t.Context())
 
 	yes, over := true, "10m"
@@ -35,6 +36,9 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		Watch: &RescheduleSourceWatch{
 			ServiceAccountName: "default", Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}},
 			Resync: &WatchResync{OnRevision: &yes, Over: &over},
+		},
+		Scale: &RescheduleSourceScale{
+			TargetRef: ScaleTarget{Name: "z"}, Replicas: new(int32(1)), Cooldown: new("10s"), StartTimeout: new("2m"), Mode: new(ScaleAuto),
 		},
 	}
 	if diff := cmp.Diff(want, o.Spec); diff != "" {

@@ -158,6 +158,12 @@ func (s *RescheduleSourceSpec) ScaleMode() ScaleMode {
 	return *s.Scale.Mode
 }
 
+// Scales reports whether the workload of spec.scale is scaled, not only observed.
+func (s *RescheduleSourceSpec) Scales() bool {
+	mode := s.ScaleMode()
+	return mode != "" && mode != ScaleObserve
+}
+
 func (s *RescheduleSourceSpec) validateScale() *apis.FieldError {
 	scale := s.Scale
 	if scale == nil {

@@ -10,7 +10,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const sink = "sink: {uri: 'http://x'}\n"
+const (
+	sink   = "sink: {uri: 'http://x'}\n"
+	target = "{targetRef: {apiVersion: apps/v1, kind: Deployment, name: x}" // the start of spec.scale
+)
 
 func object(t *testing.T, spec string) *RescheduleSource {
 	t.Helper()
@@ -37,6 +40,15 @@ func TestValidate_NamesTheField(t *testing.T) {
 		{"a policy for events twice", sink + "ingest: {policies: [keep, keep]}", "spec.ingest.policies[1]"},
 		{"Go style in backoffMax", sink + "delivery: {backoffMax: 15m}", "spec.delivery.backoffMax"},
 		{"an empty dead letter sink", sink + "delivery: {deadLetterSink: {}}", "spec.delivery.deadLetterSink.ref"},
+		{"a Knative Service that is scaled", "sink: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: x}}\nscale: " + target + "}", "spec.scale, spec.sink.ref"},
+		{"a target in capitals", sink + "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: X}}", "spec.scale.targetRef.name"},
+		{"a target without a kind", sink + "scale: {targetRef: {apiVersion: apps/v1, name: x}}", "spec.scale.targetRef.kind"},
+		{"no replicas", sink + "scale: " + target + ", replicas: 0}", "spec.scale.replicas"},
+		{"too many replicas", sink + "scale: " + target + ", replicas: 1001}", "spec.scale.replicas"},
+		{"a short cooldown", sink + "scale: " + target + ", cooldown: 999ms}", "spec.scale.cooldown"},
+		{"a timeout that is none", sink + "scale: " + target + ", startTimeout: soon}", "spec.scale.startTimeout"},
+		{"an account that is none", sink + "scale: " + target + ", serviceAccountName: A}", "spec.scale.serviceAccountName"},
+		{"an unknown mode", sink + "scale: " + target + ", mode: Off}", "spec.scale.mode"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

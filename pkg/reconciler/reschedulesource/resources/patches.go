@@ -17,8 +17,8 @@ type metadata struct {
 }
 
 // StatusPatch is the merge patch from one status to the other; nil if they are
-// the same. It never contains pending, nextDueAt, watched and watch: the adapter
-// writes them, and their values in before may be out of date.
+// the same. It never contains pending, nextDueAt, watched, watch and scale: the
+// adapter writes them, and their values in before may be out of date.
 func StatusPatch(before, after *v1alpha1.RescheduleSource) ([]byte, error) {
 	type object struct {
 		Metadata *metadata                       `json:"metadata,omitempty"`
@@ -40,7 +40,7 @@ func StatusPatch(before, after *v1alpha1.RescheduleSource) ([]byte, error) {
 func reconciled(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSourceStatus {
 	status := source.Status
 	status.Pending, status.NextDueAt, status.Watched, status.Watch = nil, nil, nil, nil
-	status.OldestDueAt, status.InFlight, status.Retrying, status.Deliveries = nil, nil, nil, nil
+	status.OldestDueAt, status.InFlight, status.Retrying, status.Deliveries, status.Scale = nil, nil, nil, nil, nil
 	status.Refused = ""
 	return status
 }

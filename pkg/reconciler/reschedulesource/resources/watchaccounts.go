@@ -15,7 +15,7 @@ import (
 
 const (
 	// WatchRoleName is the name of the ClusterRole with the accounts that the adapter
-	// may watch with.
+	// may watch and scale with.
 	WatchRoleName = "reschedule-adapter-watch"
 	// watchAccounts is a resource that no API serves, and watchAs its only verb. The
 	// admission policy of the adapter's tokens asks for them.
@@ -29,13 +29,23 @@ const (
 	maxWatchAccountBytes = 1 << 20
 )
 
-// WatchAccount names the account that a source watches with, as namespace:account.
-// It is empty for nil, and for a source that does not watch or is being deleted.
-func WatchAccount(source *v1alpha1.RescheduleSource) string {
-	if source == nil || source.Spec.Watch == nil || source.DeletionTimestamp != nil {
-		return ""
+// Accounts names the accounts that the adapter may use for a source, as
+// namespace:account: the accounts of spec.watch and spec.scale, and, also while the source
+// is being deleted, the account of the workload that it holds. There are none for nil.
+func Accounts(source *v1alpha1.RescheduleSource) (names []string) {
+	if source == nil {
+		return nil
 	}
-	return source.Namespace + ":" + cmp.Or(source.Spec.Watch.ServiceAccountName, v1alpha1.DefaultWatchAccount)
+	if w := source.Spec.Watch; w != nil && source.DeletionTimestamp == nil {
+		names = append(names, source.Namespace+":"+cmp.Or(w.ServiceAccountName, v1alpha1.DefaultWatchAccount))
+	}
+	if source.Spec.Scales() && source.DeletionTimestamp == nil {
+		names = append(names, source.Namespace+":"+source.Spec.ScaleAccount())
+	}
+	if Holds(source) {
+		names = append(names, source.Namespace+":"+source.Status.Scale.Held.ServiceAccountName)
+	}
+	return names
 }
 
 // APIAudiences are the audiences of the API server that the policy does not know by itself. They are read
@@ -62,9 +72,7 @@ func APIAudiences(token string) []string {
 func WatchRules(all []*v1alpha1.RescheduleSource, audiences []string) (rules []rbacv1.PolicyRule, excess int) {
 	var names []string
 	for _, source := range all {
-		if name := WatchAccount(source); name != "" {
-			names = append(names, name)
-		}
+		names = append(names, Accounts(source)...)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
