@@ -44,6 +44,7 @@ func TestAlone_InTurn(t *testing.T) {
 		{"Broker_ChangesDuringARestart", changesDuringARestart},
 		{"Why_AdapterAtZero", whyAdapterAtZero},
 		{"Why_StorageFull", whyStorageFull},
+		{"Scale_OverKills", scaleOverKills},
 		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
 		{"Restore_InTheCluster", restoreInTheCluster},
 		{"Group_LosesNothing", groupLosesNothing},

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// quickstart is the page. It applies pythonExample as it is, and makes a namespace for it.
+// quickstart is the page. It applies sleepingExample as it is, and makes a namespace for it.
 const (
+	sleepingExample     = "../../examples/python-sleeping"
 	quickstart          = "docs/quickstart.md"
 	quickstartNamespace = "preview-17"
 )
@@ -80,9 +81,11 @@ func TestQuickStart_WorksAsWritten(t *testing.T) {
 	cleanUpQuickstart(t)
 
 	dir := t.TempDir()
+	// As the page says for a cluster with Knative Eventing.
+	installed := strings.NewReplacer("kubectl kustomize hack/without-knative | ko apply -f -", "ko apply -f config/", "reschedule-system", "knative-eventing")
 	var script strings.Builder
 	for i, b := range blocks {
-		fmt.Fprintf(&script, "exec >%s\n%s\n", output(dir, i), b.commands)
+		fmt.Fprintf(&script, "exec >%s\n%s\n", output(dir, i), installed.Replace(b.commands))
 	}
 	// All in one shell, as a reader of the page does it: with the
 	// variables of the blocks before.
@@ -178,7 +181,7 @@ func tail(text string) string {
 func cleanUpQuickstart(t *testing.T) {
 	t.Helper()
 	remove := func(ctx context.Context) error {
-		for _, what := range [][]string{{"namespace", quickstartNamespace}, {"-k", pythonExample}} {
+		for _, what := range [][]string{{"namespace", quickstartNamespace}, {"-k", sleepingExample}} {
 			args := append([]string{"delete", "--ignore-not-found"}, what...)
 			if said, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput(); err != nil {
 				return fmt.Errorf("kubectl %q: %w: %s", args, err, said)
