@@ -44,6 +44,8 @@ var plan = map[string]rule{
 
 	"pkg/apis/sources/relist": {never: append([]string{module + "pkg"}, heavy...), not: []string{"os"}},
 
+	"pkg/apis/sources/optional": {never: append([]string{module + "pkg"}, heavy...), not: []string{"net/http", "os"}},
+
 	// The control plane. The planes meet only in pkg/apis.
 	"pkg/reconciler/reschedulesource": {
 		may:   []string{"pkg/apis/sources/...", "pkg/client/...", "pkg/reconciler/reschedulesource/resources"},

@@ -6,30 +6,24 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access/guard"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/optional"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
-
-// policiesNotFound is how many times in a row the API server must answer that it has
-// no EventPolicies before that counts; a second or two.
-const policiesNotFound = 2
 
 // informers hold what the adapter watches. None resyncs: their consumers retry a
 // failure by themselves.
 type informers struct {
 	sources, policies, configs cache.SharedIndexInformer
 	slim                       *slimSources
-	noPolicies                 atomic.Bool // the cluster does not have the resource
-	notFound                   int         // consecutive answers without the resource
+	policiesKind               *optional.Kind
 
 	running sync.WaitGroup
 }
@@ -52,18 +46,9 @@ func newInformers(c kube.Clients, bound *capacity.Sources, log *slog.Logger) (*i
 	if _, err := in.sources.AddEventHandler(bound.Handler()); err != nil {
 		return nil, fmt.Errorf("cluster: making an informer: %w", err)
 	}
-	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		// Only a missing resource means that there are no policies: any other error
-		// must not admit a caller. An API server that starts answers so before it
-		// knows all resources, so once is not enough.
-		if !apierrors.IsNotFound(err) {
-			in.notFound = 0
-			cache.DefaultWatchErrorHandler(ctx, r, err)
-			return
-		}
-		if in.notFound++; in.notFound >= policiesNotFound && !in.noPolicies.Swap(true) {
-			log.Warn("the cluster has no EventPolicy resource; the adapter looks for it again from time to time")
-		}
+	var err error
+	in.policiesKind, err = optional.Follow(in.policies, func() {
+		log.Info("the cluster has no EventPolicy resource; the adapter looks for it again from time to time")
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cluster: making an informer: %w", err)
@@ -82,13 +67,12 @@ func (in *informers) stopped() { in.running.Wait() }
 
 // listed waits for the first list of each informer.
 func (in *informers) listed(ctx context.Context) error {
-	policies := func() bool { return in.policies.HasSynced() || in.noPolicies.Load() }
-	if cache.WaitForCacheSync(ctx.Done(), in.sources.HasSynced, policies, in.configs.HasSynced) {
+	if cache.WaitForCacheSync(ctx.Done(), in.sources.HasSynced, in.policiesKind.Known, in.configs.HasSynced) {
 		return nil
 	}
 	var missing []string
 	for name, synced := range map[string]cache.InformerSynced{
-		"RescheduleSources": in.sources.HasSynced, "EventPolicies": policies, "ConfigMaps": in.configs.HasSynced,
+		"RescheduleSources": in.sources.HasSynced, "EventPolicies": in.policiesKind.Known, "ConfigMaps": in.configs.HasSynced,
 	} {
 		if !synced() {
 			missing = append(missing, name)

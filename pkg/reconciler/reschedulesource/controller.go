@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/eventing/pkg/auth"
-	"knative.dev/eventing/pkg/client/injection/informers/eventing/v1alpha1/eventpolicy"
+	eventinglisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
 	"knative.dev/eventing/pkg/resolver"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/client/injection/kube/informers/core/v1/serviceaccount/filtered"
@@ -39,7 +39,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	statefulSetInformer, statefulSetLister := statefulSets(ctx)
 	secretInformer, secretLister := secrets(ctx)
 	accounts := filtered.Get(ctx, auth.OIDCLabelSelector)
-	policies := eventpolicy.Get(ctx)
+	policies := eventPolicies(ctx)
 	events := recorder(ctx, "reschedule-controller")
 	cmw = lenient{cmw, logger, events}
 
@@ -51,7 +51,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 		statefulSets:    statefulSetLister,
 		secrets:         secretLister,
 		accounts:        accounts.Lister(),
-		policies:        policies.Lister(),
+		policies:        eventinglisters.NewEventPolicyLister(policies.GetIndexer()),
 	}
 	var impl *controller.Impl
 	lookAtAll := func() {
@@ -108,8 +108,9 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 		FilterFunc: controller.FilterController(&v1alpha1.RescheduleSource{}),
 		Handler:    controller.HandleAll(impl.EnqueueControllerOf),
 	})))
-	must(policies.Informer().AddEventHandler(withLastState(auth.EventPolicyEventHandler(
+	must(policies.AddEventHandler(withLastState(auth.EventPolicyEventHandler(
 		sources.GetIndexer(), v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind).GroupKind(), impl.EnqueueKey))))
+	followPolicies(ctx, policies)
 	return impl
 }
 

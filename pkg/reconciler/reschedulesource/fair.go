@@ -2,6 +2,7 @@ package reschedulesource
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	workers = 4
 	// The wait after a failure: it doubles.
 	retryLeast, retryMost = 5 * time.Millisecond, 1000 * time.Second
+	// The longest wait for a kind that the cluster does not have: no event tells when it has.
+	retryKind = 30 * time.Second
 )
 
 // fair makes the namespaces take turns. Knative's queue is first come, first served, also its slow
@@ -75,11 +78,24 @@ func (f *fair) Reconcile(ctx context.Context, key string) error {
 	}
 	wait := f.retries.When(key)
 	log := logging.FromContext(ctx).Errorw
-	if apierrors.IsConflict(err) { // the cache was late
+	switch {
+	case apierrors.IsConflict(err): // the cache was late
 		log = logging.FromContext(ctx).Debugw
+	case isNoKind(err) && wait > retryKind: // it was logged before
+		wait, log = retryKind, logging.FromContext(ctx).Debugw
 	}
 	log("Reconcile error", zap.Error(err), zap.Duration("retryAfter", wait))
 	return controller.NewRequeueAfter(wait)
+}
+
+// isNoKind reports whether the API server does not have the kind of an object: its answer names none.
+func isNoKind(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == ""
 }
 
 // begin reports whether the key may be reconciled now. If not, its turn will come.

@@ -1,6 +1,7 @@
 package reschedulesource
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/controller"
 	"knative.dev/pkg/logging"
@@ -22,6 +25,7 @@ type slow struct {
 	reconciler.LeaderAwareFuncs
 	takes time.Duration
 	fails func(key string, times int) bool
+	err   error // how it fails; default: some error
 
 	mu    sync.Mutex
 	times map[string]int
@@ -44,7 +48,7 @@ func (s *slow) Reconcile(_ context.Context, key string) error {
 	defer s.mu.Unlock()
 	s.under[namespace]--
 	if fails {
-		return errors.New("it fails")
+		return cmp.Or(s.err, errors.New("it fails"))
 	}
 	return nil
 }
@@ -126,6 +130,32 @@ func TestFair_FailuresOfANeighbour(t *testing.T) {
 			t.Errorf("one that fails was tried %d times in a minute, want a wait that doubles", n)
 		}
 	})
+}
+
+// A sink of a kind that the cluster does not have is found within a minute of its definition, after any time.
+// An object that does not exist is followed, so its retries wait longer and longer.
+func TestFair_MissingKind(t *testing.T) {
+	services := schema.GroupResource{Group: "serving.knative.dev", Resource: "services"}
+	for name, test := range map[string]struct {
+		err         error
+		least, most int // times in an hour, after a day
+	}{
+		"kind":   {apierrors.NewGenericServerResponse(404, "get", services, "", "", 0, true), 60, 130},
+		"object": {apierrors.NewNotFound(services, "sink"), 1, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &slow{takes: time.Millisecond, fails: func(string, int) bool { return true }, err: fmt.Errorf("sink: %w", test.err)}
+			taking(t, s, func(t *testing.T, impl *controller.Impl) {
+				impl.EnqueueKey(calmKey)
+				time.Sleep(24 * time.Hour)
+				before := s.times[calmKey.String()]
+				time.Sleep(time.Hour)
+				if n := s.times[calmKey.String()] - before; n < test.least || n > test.most {
+					t.Errorf("tried %d times in an hour, want %d to %d", n, test.least, test.most)
+				}
+			})
+		})
+	}
 }
 
 // A change of a source that is reconciled, or that waits for its turn, is not lost.

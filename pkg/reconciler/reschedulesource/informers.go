@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
@@ -13,12 +14,15 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
+	eventinginformers "knative.dev/eventing/pkg/client/informers/externalversions/eventing/v1alpha1"
+	eventingclient "knative.dev/eventing/pkg/client/injection/client"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/controller"
 	"knative.dev/pkg/injection"
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/system"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/optional"
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
@@ -88,4 +92,24 @@ func registered(ctx context.Context, key any) cache.SharedIndexInformer {
 		logging.FromContext(ctx).Panicf("There is no informer under %T in the context", key)
 	}
 	return informer
+}
+
+// eventPolicies is the informer of EventPolicies. It is not one of Knative's injected informers: the
+// process would wait for its first list, which never comes in a cluster without Knative Eventing.
+func eventPolicies(ctx context.Context) cache.SharedIndexInformer {
+	return eventinginformers.NewEventPolicyInformer(eventingclient.Get(ctx), metav1.NamespaceAll, controller.GetResyncPeriod(ctx), byNamespace)
+}
+
+// followPolicies runs the informer, and returns when the EventPolicies are known: without them a
+// status would list no policy for a moment.
+func followPolicies(ctx context.Context, informer cache.SharedIndexInformer) {
+	logger := logging.FromContext(ctx)
+	kind, err := optional.Follow(informer, func() {
+		logger.Info("The cluster has no EventPolicies; the controller looks for them again from time to time")
+	})
+	if err != nil {
+		logger.Panicw("Cannot watch EventPolicies", zap.Error(err))
+	}
+	go informer.RunWithContext(ctx)
+	cache.WaitForCacheSync(ctx.Done(), kind.Known)
 }
