@@ -19,6 +19,7 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 		"../../go.mod", "../../go.sum", // the version of Knative's manifests
 		"../../tools/go.*", "../../tools/cluster/go.*",
 		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", // the bundle
+		"../../charts/reschedule/*.*", "../../charts/reschedule/templates/*", "../../config/*/*.yaml", "../operators/go.*", // the chart
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {

@@ -190,7 +190,7 @@ func underOLM(t *testing.T) *programs {
 	}
 	node, end := context.WithCancel(context.Background())
 	p.endNode = end
-	go other.RunNode(node)
+	go other.RunNode(node, kube.SystemNamespace)
 	if err := p.startAdapter(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ type programs struct {
 	config     map[string]string // kubeconfig by ServiceAccount
 	binary     string            // of the controller
 	flags, env []string          // of the controller, beside the usual ones
+	namespace  string            // of both
 	controller *kube.Process
 	adapter    *harness.Adapter
 	program    string // of the adapter; "" = the adapter of this checkout
@@ -60,31 +61,37 @@ var started *programs
 var start = sync.OnceValues(func() (*programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a cold build among it
 	defer cancel()
-	p := &programs{dir: scratch, config: map[string]string{}, listen: "127.0.0.1:0"}
+	p := &programs{dir: scratch, namespace: kube.SystemNamespace}
+	started = p
+	return p, p.start(ctx)
+})
+
+// start starts both, as the accounts of their namespace.
+func (p *programs) start(ctx context.Context) error {
+	p.config, p.listen = map[string]string{}, "127.0.0.1:0"
 	for _, account := range []string{controllerAccount, adapterAccount} {
 		var err error
-		if p.config[account], err = server.Kubeconfig(ctx, kube.SystemNamespace, account); err != nil {
-			return nil, err
+		if p.config[account], err = server.Kubeconfig(ctx, p.namespace, account); err != nil {
+			return err
 		}
 	}
 	if p.binary = os.Getenv("CONTROLLER_BINARY"); p.binary == "" {
 		p.binary = p.path("controller")
 		if err := harness.Build(p.binary, "github.com/reschedule-dev/reschedule/cmd/controller"); err != nil {
-			return nil, fmt.Errorf("building the controller: %w", err)
+			return fmt.Errorf("building the controller: %w", err)
 		}
 	}
 	if err := p.startController(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	started = p
 	if err := p.startAdapter(); err != nil {
-		return nil, err
+		return err
 	}
 	node, end := context.WithCancel(context.Background())
 	p.endNode = end
-	go server.RunNode(node)
-	return p, nil
-})
+	go server.RunNode(node, p.namespace)
+	return nil
+}
 
 func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
 
@@ -96,6 +103,7 @@ func (p *programs) startController(ctx context.Context) error {
 	p.controller, err = kube.Launch(p.path("controller.log"), append([]string{
 		"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability", "CONFIG_LEADERELECTION_NAME=config-leader-election",
 		"PROFILING_PORT=0",
+		"SYSTEM_NAMESPACE=" + p.namespace,
 	}, p.env...), p.binary, append([]string{"-kubeconfig", p.config[controllerAccount]}, p.flags...)...)
 	if err != nil {
 		return err
@@ -119,7 +127,7 @@ func (p *programs) startAdapter() error {
 	if p.tlsListen, err = harness.FreeAddress(); err != nil {
 		return err
 	}
-	a, err := harness.Process{Binary: p.program}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
+	a, err := harness.Process{Binary: p.program, Env: []string{"SYSTEM_NAMESPACE=" + p.namespace}}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
 		"--listen", p.listen, "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
 	if err == nil {
 		p.adapter = a
@@ -132,7 +140,9 @@ func (p *programs) stop() {
 	if p == nil {
 		return
 	}
-	p.controller.Kill()
+	if p.controller != nil {
+		p.controller.Kill()
+	}
 	if p.adapter != nil {
 		p.adapter.Kill()
 		_ = os.WriteFile(p.path("adapter.log"), []byte(p.adapter.Log()), 0o600)

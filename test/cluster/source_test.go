@@ -132,7 +132,7 @@ func (s *source) address() string {
 		s.t.Fatalf("%s has no address", s.name)
 	}
 	u := o.Status.Address.URL
-	if want := "http://reschedule-adapter.knative-eventing.svc.cluster.local/" + s.namespace + "/" + s.name; u.String() != want {
+	if want := "http://reschedule-adapter." + s.programs.namespace + ".svc.cluster.local/" + s.namespace + "/" + s.name; u.String() != want {
 		s.t.Errorf("the address is %s, want %s", u, want)
 	}
 	s.path = u.Path

@@ -33,7 +33,14 @@ func (s *Server) Kubeconfig(ctx context.Context, namespace, account string) (str
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(s.dir, namespace+"-"+account+".kubeconfig")
+	return s.kubeconfig(c, namespace+"-"+account)
+}
+
+// AdminKubeconfig is Kubeconfig for the administrator.
+func (s *Server) AdminKubeconfig() (string, error) { return s.kubeconfig(s.Config, "admin") }
+
+func (s *Server) kubeconfig(c *rest.Config, name string) (string, error) {
+	file := filepath.Join(s.dir, name+".kubeconfig")
 	config := clientcmdapi.NewConfig()
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
 	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: c.BearerToken}

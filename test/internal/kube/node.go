@@ -10,7 +10,7 @@ import (
 
 // RunNode says of the adapter's StatefulSet what its controller would once the pod that
 // it wants runs, until ctx ends.
-func (c *Cluster) RunNode(ctx context.Context) {
+func (c *Cluster) RunNode(ctx context.Context, namespace string) {
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -19,7 +19,7 @@ func (c *Cluster) RunNode(ctx context.Context) {
 			return
 		case <-again.C:
 		}
-		sets := c.Client.AppsV1().StatefulSets(SystemNamespace)
+		sets := c.Client.AppsV1().StatefulSets(namespace)
 		s, err := sets.Get(ctx, "reschedule-adapter", metav1.GetOptions{})
 		if err != nil {
 			continue // the API server is being restarted

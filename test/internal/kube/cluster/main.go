@@ -85,7 +85,7 @@ func run(ctx context.Context, dir string) (err error) {
 	defer adapter.Kill()
 	node, end := context.WithCancel(ctx)
 	defer end()
-	go server.RunNode(node)
+	go server.RunNode(node, kube.SystemNamespace)
 	if err := controller.Until(ctx, answers); err != nil {
 		return err
 	}
