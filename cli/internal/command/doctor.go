@@ -115,7 +115,7 @@ func adapterFinding(a *why.Adapter, sources int) finding {
 	case a == nil:
 		f.Unknown, f.Detail = true, "You may not look at it (config/cli grants that)."
 	case a.Missing:
-		f.OK, f.Detail = false, "There is no StatefulSet "+adapterName+": install the release manifest."
+		f.OK, f.Detail = false, "There is no StatefulSet "+adapterName+": install the release manifest, or name its namespace with --system-namespace."
 	case a.Wanted == 0 && sources == 0:
 		f.Detail = "0 replicas, as there is no source."
 	case a.Ready < a.Wanted || a.Wanted == 0:
@@ -133,15 +133,15 @@ func adapterFinding(a *why.Adapter, sources int) finding {
 func (s *session) rights(ctx context.Context, objects []*object) []finding {
 	type right struct{ namespace, verb, group, resource, subresource, name, cure string }
 	wanted := []right{
-		{s.systemNamespace, "create", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
-		{s.systemNamespace, "get", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+		{s.system(ctx), "create", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+		{s.system(ctx), "get", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
 	}
 	seen := map[string]bool{}
 	for _, o := range objects {
 		in, account := s.account(o.Namespace)
 		if !seen[in] {
 			seen[in] = true
-			wanted = append(wanted, right{in, "create", "", "serviceaccounts", "token", account, s.tokenCure(in)})
+			wanted = append(wanted, right{in, "create", "", "serviceaccounts", "token", account, s.tokenCure(ctx, in)})
 		}
 	}
 	reviews := schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}

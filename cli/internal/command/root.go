@@ -179,7 +179,7 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tokenFile, "token-file", "", "with --server: file with the bearer token")
 	flags.StringVar(&c.metricsServer, "metrics-server", "", "with --server: URL of the adapter's --admin-listen, for what only its metrics show")
 	flags.StringVar(&c.serviceAccount, "as-service-account", "default", "service account whose token calls the schedule API: NAME in the namespace of the source, or NAMESPACE/NAME")
-	flags.StringVar(&c.systemNamespace, "system-namespace", "knative-eventing", "namespace of the adapter")
+	flags.StringVar(&c.systemNamespace, "system-namespace", "", "namespace of the adapter (default: the one of "+strings.Join(systemNamespaces, " and ")+" that has it)")
 	flags.DurationVar(&c.requestTimeout, "request-timeout", 30*time.Second, "how long one call may take")
 }
 

@@ -30,7 +30,7 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 // machine is opened.
 type tunnel struct {
 	config    *rest.Config
-	namespace string
+	namespace func(context.Context) string
 	pods      []string        // to try, in this order
 	direct    dialer          // of tests, in place of the port-forward
 	open      context.Context // until close; a transport dials on for calls that have ended
@@ -66,7 +66,7 @@ func (l *link) cause(err error) error {
 }
 
 // newTunnel makes a tunnel to the first of the pods that accepts one.
-func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
+func newTunnel(config *rest.Config, namespace func(context.Context) string, pods ...string) *tunnel {
 	t := &tunnel{config: config, namespace: namespace, pods: pods, turn: make(chan struct{}, 1)}
 	t.open, t.close = context.WithCancel(context.Background())
 	return t
@@ -180,9 +180,9 @@ func (t *tunnel) connect(ctx context.Context) (*link, error) {
 		err = errs[t.pods[0]] // a Role may name fewer pods than there are
 	}
 	if forbidden(err) {
-		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, err)
+		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace(ctx), err)
 	}
-	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, err)
+	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace(ctx), err)
 }
 
 func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden") }
@@ -192,7 +192,7 @@ func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden"
 func (t *tunnel) upgrade(ctx context.Context, pod string) (*link, error) {
 	config := rest.CopyConfig(t.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &ending{ctx, next} })
-	at, err := podURL(config, t.namespace, pod, "portforward")
+	at, err := podURL(config, t.namespace(ctx), pod, "portforward")
 	if err != nil {
 		return nil, err
 	}
