@@ -157,7 +157,7 @@ func underOLM(t *testing.T) *programs {
 		t.Error(err)
 	}
 	server = other // which the helpers of this package use
-	p := &programs{dir: dir, config: map[string]string{}, binary: usual.binary, listen: "127.0.0.1:0"}
+	p := &programs{dir: dir, namespace: kube.SystemNamespace, config: map[string]string{}, binary: usual.binary, listen: "127.0.0.1:0"}
 	t.Cleanup(func() {
 		if p.controller != nil {
 			p.stop()

@@ -117,13 +117,14 @@ func one[T any](t *testing.T, kind, name string) (value T) {
 	return value
 }
 
-var clusterScoped = map[string]bool{"CustomResourceDefinition": true, "ClusterRole": true, "ClusterRoleBinding": true,
+var clusterScoped = map[string]bool{"Namespace": true, "CustomResourceDefinition": true, "ClusterRole": true, "ClusterRoleBinding": true,
 	"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true}
 
 // Every object is of a known kind and in Knative's namespace.
 func TestConfig_KindsAndNamespace(t *testing.T) {
 	t.Parallel()
 	known := map[string]func(*testing.T, object){
+		"v1/Namespace":                                     func(t *testing.T, o object) { decode[corev1.Namespace](t, o) },
 		"v1/ServiceAccount":                                func(t *testing.T, o object) { decode[corev1.ServiceAccount](t, o) },
 		"v1/ConfigMap":                                     func(t *testing.T, o object) { decode[corev1.ConfigMap](t, o) },
 		"v1/Service":                                       func(t *testing.T, o object) { decode[corev1.Service](t, o) },

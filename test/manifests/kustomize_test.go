@@ -124,6 +124,32 @@ func TestKustomize_Components(t *testing.T) {
 	}
 }
 
+// Without Knative each object is in reschedule-system, also those of other components; accounts are there in bindings and
+// policies, and the certificate names the Service there. Alone the component is refused: it would be half an installation.
+func TestKustomize_WithoutKnative(t *testing.T) {
+	t.Parallel()
+	const system = "reschedule-system"
+	if diff := cmp.Diff(withComponent(t, "without-knative"), kustomize(t, "../../hack/without-knative")); diff != "" {
+		t.Errorf("hack/without-knative (-component +built):\n%s", diff)
+	}
+	for name, o := range withComponent(t, "replicated", "peer-certificates", "tls", "monitoring", "cli", "components/manage-adapter", "without-knative") {
+		kind, _, _ := strings.Cut(name, "/")
+		metadata := o.(map[string]any)["metadata"].(map[string]any)
+		if in, _ := metadata["namespace"].(string); (in == "") != clusterScoped[kind] || in != "" && in != system {
+			t.Errorf("%s is in namespace %q", name, in)
+		}
+		text, err := sigsyaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The policy refuses sources of Knative's namespaces too, and the issuer is an example.
+		rest := strings.NewReplacer("''knative-eventing'', ''knative-serving''", "", "knative-eventing-ca-issuer", "").Replace(string(text))
+		if strings.Contains(rest, "knative-eventing") || strings.Contains(rest, "name: addressable-resolver") {
+			t.Errorf("%s rests on Knative:\n%s", name, text)
+		}
+	}
+}
+
 // withComponent is the base with components.
 func withComponent(t *testing.T, components ...string) map[string]any {
 	t.Helper()

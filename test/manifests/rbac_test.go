@@ -118,7 +118,8 @@ func TestRBAC_RightsAreExact(t *testing.T) {
 }
 
 // A user of the command line reaches the adapter's pods by name, and beside it may at most have tokens of the viewer
-// account, which reads schedules. A controller that manages the adapter makes that StatefulSet alone.
+// account, which reads schedules. A controller that manages the adapter makes that StatefulSet alone; one without Knative reads
+// Services too.
 func TestRBAC_Optional(t *testing.T) {
 	t.Parallel()
 	want := map[string][]string{
@@ -128,6 +129,9 @@ func TestRBAC_Optional(t *testing.T) {
 			"apps/deployments reschedule-controller: get", "apps/statefulsets reschedule-adapter: create patch",
 		},
 		"reschedule-cli": {"apps/statefulsets reschedule-adapter: get"},
+		// Without Knative: the sinks of Kubernetes, and a role that sums up all roles for sinks.
+		"reschedule-services": {"core/services: get list watch"},
+		"reschedule-sinks":    nil,
 	}
 	for i := range 3 {
 		pod := fmt.Sprint("reschedule-adapter-", i)
