@@ -289,7 +289,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)
 # The targets of clusters use the cluster of KUBECONFIG, with the registry of KO_DOCKER_REPO,
 # or else the cluster of cluster-up.
 .PHONY: cluster-up
-cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it
+cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it (KNATIVE=no: without Knative)
 	hack/cluster/up.sh
 
 .PHONY: cluster-down
@@ -297,7 +297,7 @@ cluster-down: ## End that cluster and remove what it left, but for its cache (PU
 	hack/cluster/down.sh $(PURGE)
 
 .PHONY: deploy
-deploy: ## Install into the cluster, as ko apply -f config/ does
+deploy: ## Install into the cluster, with Knative if it is there, else without
 	hack/deploy.sh
 
 .PHONY: e2e

@@ -98,10 +98,21 @@ rm "$work"/kustomize/reschedule/*.go
 find "$work/kustomize" -name '*.yaml' -exec sed -i "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|" {} +
 archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
 
-# Three adapters instead of one, for installations without kustomize.
+# Three adapters instead of one, and the form without Knative, for installations without kustomize.
 printf 'resources: [reschedule]\ncomponents: [reschedule/replicated]\n' >"$work/kustomize/kustomization.yaml"
 go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-replicated.yaml"
+printf 'resources: [reschedule]\ncomponents: [reschedule/without-knative]\n' >"$work/kustomize/kustomization.yaml"
+go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-without-knative.yaml"
 cp "$work/kustomize/reschedule/peer-certificates/peer-certificates.yaml" "$out/reschedule-peer-certificates.yaml"
+
+# The chart, with that directory in the place of the link to config/. Helm itself would write the time into it.
+chart=$work/chart/reschedule
+mkdir "$work/chart"
+cp -R charts/reschedule "$work/chart"
+rm "$chart/config"
+cp -R "$work/kustomize/reschedule" "$chart/config"
+sed -i "s|^version: .*|version: ${VERSION#v}|; s|^appVersion: .*|appVersion: $VERSION|" "$chart/Chart.yaml"
+archive "$out/reschedule-${VERSION#v}.tgz" "$work/chart" --exclude-from="$chart/.helmignore" reschedule
 
 # The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing
 # else; so is the catalog's, which OLM 1 serves. The catalog names the bundle by digest.

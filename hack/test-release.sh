@@ -107,7 +107,7 @@ release() { # DIRECTORY DIST
 dist=$work/dist
 release "$work/one" "$dist"
 
-for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-peer-certificates}.yaml; do
+for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-without-knative,-peer-certificates}.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
     grep -qE "app.kubernetes.io/version: \"?$version\"?\$" "$file" || fail "$(basename "$file") has no version"
 done
@@ -162,6 +162,17 @@ sed "s|$registry/reschedule/adapter:.*|$replicated|" "$dist/reschedule.yaml" | i
 [ "$(objects "$dist/reschedule-replicated.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "reschedule-replicated.yaml has other objects than reschedule.yaml"
 grep -qx '  replicas: 3' "$dist/reschedule-replicated.yaml" || fail "reschedule-replicated.yaml has no three adapters"
 [ "$(objects "$dist/reschedule-peer-certificates.yaml")" = "$(objects config/peer-certificates/*.yaml)" ] || fail "reschedule-peer-certificates.yaml does not hold every object of config/peer-certificates"
+# The form without Knative is the same again, as a file and by the chart.
+helm() { go -C test/operators tool helm "$1" --kube-version 1.34.0 --namespace reschedule-system "${@:2}"; }
+diff <(images "$dist/reschedule.yaml") <(images "$dist/reschedule-without-knative.yaml") || fail "reschedule-without-knative.yaml has other images"
+if grep -nE '^  +namespace: ' "$dist/reschedule-without-knative.yaml" | grep -v 'reschedule-system$'; then fail "reschedule-without-knative.yaml has objects in other namespaces"; fi
+chart=$dist/reschedule-${version#v}.tgz
+helm lint --strict "$chart" >"$work/lint.log" 2>&1 || fail "$(cat "$work/lint.log")"
+helm template reschedule "$chart" >"$work/chart.yaml"
+if grep -n 'version: devel\|ko://' "$work/chart.yaml"; then fail "the chart is not released"; fi
+diff <(images "$dist/reschedule.yaml") <(images "$work/chart.yaml") || fail "the chart has other images"
+[ "$(objects "$work/chart.yaml")" = "$(($(objects "$dist/reschedule-without-knative.yaml") - 1))" ] || fail "the chart has other objects than reschedule-without-knative.yaml, which also makes the namespace"
+helm template reschedule "$chart" --set adapter.replicated=true | grep -F "$replicated" >/dev/null || fail "the chart has another image for three adapters"
 mkdir "$work/files"
 cp "$dist"/reschedule-{replicated,peer-certificates}.yaml "$work/files/"
 echo 'resources: [reschedule-replicated.yaml, reschedule-peer-certificates.yaml]' >"$work/files/kustomization.yaml"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds what runs as pods and is not ours, pushes it to the registry, and writes manifests
 # that name it by digest, into the cache. What is there of the same versions is left alone.
-# Needs the registry.
+# Needs the registry. KNATIVE=no leaves Knative's and the ingress's out.
 # shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export CRANE=$BIN/crane
@@ -9,7 +9,8 @@ export CRANE=$BIN/crane
 mkdir -p "$MANIFESTS"
 cd "$ROOT"
 key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* $(find tools/cluster -type f | sort) test/knative/go.{mod,sum}; } | sha256sum)
-if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; then exit 0; fi
+have() { [ "$(cat "$MANIFESTS/$1" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; }
+if have .knative-key || { [ "$KNATIVE" = no ] && have .key; }; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -56,8 +57,11 @@ resolve() {
 }
 dir() { go -C test/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
 
-go -C test/knative mod download knative.dev/{eventing,serving,networking,caching}
 resolve tools/cluster coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
+echo "$key" >"$MANIFESTS/.key"
+if [ "$KNATIVE" = no ]; then exit 0; fi
+
+go -C test/knative mod download knative.dev/{eventing,serving,networking,caching}
 eventing=$(dir eventing) networking=$(dir networking)
 # A module has no symbolic links: the targets of the links in Knative's config are named here.
 resolve test/knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
@@ -84,4 +88,4 @@ go -C "$copies/traefik" mod download "$lego"
 without lego providers/dns "$(go -C "$copies/traefik" list -m -f '{{.Dir}}' "$lego")"
 go -C "$copies/traefik" mod edit -replace "$lego=../lego"
 resolve "$copies/traefik" traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
-echo "$key" >"$MANIFESTS/.key"
+echo "$key" >"$MANIFESTS/.knative-key"

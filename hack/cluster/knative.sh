@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Applies what runs as pods: DNS, Knative Eventing and Serving, the ingress, and volumes;
-# and waits until all of it is there.
+# and waits until all of it is there. KNATIVE=no: DNS and volumes.
 # shellcheck source=hack/cluster/node.sh
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
@@ -9,6 +9,18 @@ apply() { quietly "kubectl apply" kubectl apply --server-side --force-conflicts 
 
 apply -f "$ROOT/hack/cluster/manifests/storage.yaml" -f "$MANIFESTS/coredns.yaml"
 volumes 0 20
+deployed() { # NAMESPACES...: waits for their deployments
+    local namespace deployment
+    for namespace; do
+        for deployment in $(kubectl -n "$namespace" get deployments -o name); do
+            await 240 - "${deployment#*/} in $namespace" kubectl -n "$namespace" rollout status "$deployment" --timeout=1s
+        done
+    done
+}
+if [ "$KNATIVE" = no ]; then
+    deployed kube-system
+    exit
+fi
 
 say "applying Knative"
 for what in eventing serving; do
@@ -28,8 +40,4 @@ kubectl -n knative-serving patch configmap config-network --type merge -p '{"dat
 # proxy of each pod reserves nothing either.
 kubectl -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"queue-sidecar-cpu-request":"1m","registries-skipping-tag-resolving":"kind.local,ko.local,dev.local,index.docker.io"}}' >/dev/null
 
-for namespace in kube-system knative-serving knative-eventing; do
-    for deployment in $(kubectl -n $namespace get deployments -o name); do
-        await 240 - "${deployment#*/} in $namespace" kubectl -n $namespace rollout status "$deployment" --timeout=1s
-    done
-done
+deployed kube-system knative-serving knative-eventing

@@ -18,6 +18,9 @@ STATE=/var/lib/reschedule-cluster
 BIN=$CACHE/bin
 MANIFESTS=$CACHE/manifests
 
+# Whether Knative is in the cluster; what is there already stays.
+KNATIVE=${KNATIVE:-yes}
+
 # Nodes have numbers. The first is 0 and has the control plane; worker.sh makes others.
 node_name() { if (($1)); then echo "worker$1"; else echo node; fi; }
 host_ip() { echo "10.99.0.$((4 * $1 + 1))"; } # of the cable between host and node
@@ -88,6 +91,8 @@ stop() {
     done
     kill -9 "$pid" 2>/dev/null || true
 }
+
+[[ $KNATIVE =~ ^(yes|no)$ ]] || fail "KNATIVE is \"$KNATIVE\": say yes or no"
 
 # Two at once would start each thing twice.
 alone() {

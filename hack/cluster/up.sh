@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings up Kubernetes and Knative on this machine, without a container engine and without
-# images from elsewhere; what is up already is left alone. See README.md here.
+# images from elsewhere; what is up already is left alone. KNATIVE=no leaves Knative out. See
+# README.md here.
 # shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
