@@ -81,7 +81,7 @@ var complaint = regexp.MustCompile(`(?m)^.*("level":"(error|warn|fatal|panic)"|"
 // From the chart alone both programs run without a kind or a ConfigMap of Knative: sources are ready with an address and with a
 // Service of Kubernetes, events arrive, and the logs have nothing to complain about. An EventPolicy counts once the cluster has
 // the kind, and a Knative Service is found. Helm takes all away again but the CRD, with which the sources would go.
-func TestWithoutKnative(t *testing.T) {
+func TestWithoutKnative_RunsAndFindsIt(t *testing.T) {
 	p, sink := withoutKnative(t), newSink(t)
 	ns := namespace(t, "plain")
 	s := p.create(t, ns, "x", to(sink, "in"))

@@ -124,7 +124,7 @@ func TestKustomize_Components(t *testing.T) {
 	}
 }
 
-// Without Knative each object is in reschedule-system, also those of other components; accounts are there in bindings and
+// Without Knative each object is in reschedule-system, with the objects of other components; accounts are there in bindings and
 // policies, and the certificate names the Service there. Alone the component is refused: it would be half an installation.
 func TestKustomize_WithoutKnative(t *testing.T) {
 	t.Parallel()

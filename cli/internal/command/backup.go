@@ -148,7 +148,7 @@ func (s *session) execute(ctx context.Context, pod string, out io.Writer, comman
 	config := rest.CopyConfig(s.config)
 	config.Timeout = 0 // a back-up takes as long as it takes
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &ending{ctx, next} })
-	at, err := podURL(config, s.system(ctx), pod, "exec")
+	at, err := podURL(config, s.adapter.namespace(ctx), pod, "exec")
 	if err != nil {
 		return err
 	}
@@ -173,11 +173,11 @@ func (s *session) execute(ctx context.Context, pod string, out io.Writer, comman
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case forbidden(err):
-		err = denied("you may not run a command in the adapter's pod (pods/exec in %s): %w", s.system(ctx), err)
+		err = denied("you may not run a command in the adapter's pod (pods/exec in %s): %w", s.adapter.namespace(ctx), err)
 	case strings.Contains(err.Error(), "not found"), strings.Contains(err.Error(), "notfound"):
-		err = unavailable("no pod of the adapter in %s: %w", s.system(ctx), err)
+		err = unavailable("no pod of the adapter in %s: %w", s.adapter.namespace(ctx), err)
 	default:
-		err = unavailable("no back-up from the adapter in %s: %w", s.system(ctx), err)
+		err = unavailable("no back-up from the adapter in %s: %w", s.adapter.namespace(ctx), err)
 	}
 	if text := said.text(); text != "" {
 		return fmt.Errorf("%s: %w", text, err)

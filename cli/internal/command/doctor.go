@@ -133,8 +133,8 @@ func adapterFinding(a *why.Adapter, sources int) finding {
 func (s *session) rights(ctx context.Context, objects []*object) []finding {
 	type right struct{ namespace, verb, group, resource, subresource, name, cure string }
 	wanted := []right{
-		{s.system(ctx), "create", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
-		{s.system(ctx), "get", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+		{s.adapter.namespace(ctx), "create", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+		{s.adapter.namespace(ctx), "get", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
 	}
 	seen := map[string]bool{}
 	for _, o := range objects {

@@ -86,7 +86,7 @@ func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*wh
 		return nil, err
 	}
 	defer t.CloseIdleConnections()
-	return readMetrics(ctx, &http.Client{Transport: t, Timeout: s.requestTimeout}, "http://"+host+"."+s.system(ctx)+":"+strconv.Itoa(metricsPort))
+	return readMetrics(ctx, &http.Client{Transport: t, Timeout: s.requestTimeout}, "http://"+host+"."+s.adapter.namespace(ctx)+":"+strconv.Itoa(metricsPort))
 }
 
 // maxMetrics bounds what is read of the metrics.

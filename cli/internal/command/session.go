@@ -43,15 +43,13 @@ type session struct {
 	now       func() time.Time
 	namespace string
 
-	config *rest.Config // nil without a cluster
-	api    dynamic.Interface
-	tunnel *tunnel
+	config  *rest.Config // nil without a cluster
+	api     dynamic.Interface
+	adapter *whereabouts
+	tunnel  *tunnel
 
 	issuing sync.Mutex
 	tokens  map[string]grant // by audience
-
-	locating sync.Mutex
-	located  string // the namespace of the adapter, once it is known
 
 	opening    sync.Mutex
 	transports map[string]*http.Transport // by certificates
@@ -106,6 +104,7 @@ func (p *program) session() (*session, error) {
 	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
+	s.adapter = &whereabouts{flag: s.systemNamespace, api: s.api}
 	s.tunnel = s.forward(pods...)
 	return s, nil
 }
@@ -114,7 +113,7 @@ func (p *program) session() (*session, error) {
 func (s *session) forward(pods ...string) *tunnel {
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
-	t := newTunnel(endless, s.system, pods...)
+	t := newTunnel(endless, s.adapter.namespace, pods...)
 	t.direct = s.dial
 	return t
 }
@@ -145,60 +144,11 @@ func (s *session) get(ctx context.Context, name string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.read(raw)
-}
-
-// read is [read], which also takes the adapter's namespace from the address.
-func (s *session) read(raw *unstructured.Unstructured) (*object, error) {
 	o, err := read(raw)
-	if err == nil && o.Status.Address != nil {
-		s.locating.Lock()
-		defer s.locating.Unlock()
-		s.located = cmp.Or(s.located, systemNamespaceOf(o.Status.Address.URL))
+	if err == nil {
+		s.adapter.learn(o)
 	}
 	return o, err
-}
-
-// systemNamespaces are where the adapter is usually: with Knative, and without.
-var systemNamespaces = []string{"knative-eventing", "reschedule-system"}
-
-// systemNamespaceOf is the one of systemNamespaces that an address names, or "". No other namespace is taken from a status:
-// the adapter there gets tokens.
-func systemNamespaceOf(address string) string {
-	for _, namespace := range systemNamespaces {
-		if u, err := url.Parse(address); err == nil && strings.HasPrefix(u.Hostname()+".", adapterName+"."+namespace+".") {
-			return namespace
-		}
-	}
-	return ""
-}
-
-// system is the namespace of the adapter: the flag's, the one in the address of a source, or the one that has its StatefulSet.
-func (s *session) system(ctx context.Context) string {
-	if s.systemNamespace != "" {
-		return s.systemNamespace
-	}
-	s.locating.Lock()
-	defer s.locating.Unlock()
-	if s.located == "" {
-		s.located = s.locate(ctx)
-	}
-	return s.located
-}
-
-// locate looks for the StatefulSet. A user without a right in a namespace does not know that it is not there.
-func (s *session) locate(ctx context.Context) string {
-	hidden := ""
-	for _, namespace := range systemNamespaces {
-		_, err := s.api.Resource(statefulSets).Namespace(namespace).Get(ctx, adapterName, metav1.GetOptions{})
-		if err == nil {
-			return namespace
-		}
-		if !apierrors.IsNotFound(err) {
-			hidden = cmp.Or(hidden, namespace)
-		}
-	}
-	return cmp.Or(hidden, systemNamespaces[0])
 }
 
 // objects lists the source objects of a namespace, or of all. Without a cluster these are the
@@ -218,10 +168,11 @@ func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
 			return nil, err
 		}
 		for i := range page.Items {
-			o, err := s.read(&page.Items[i])
+			o, err := read(&page.Items[i])
 			if err != nil {
 				return nil, err
 			}
+			s.adapter.learn(o)
 			found = append(found, o)
 		}
 		if token = page.GetContinue(); token == "" {
@@ -348,7 +299,7 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 	if _, err := s.tokenFor(ctx, o, others, ""); err != nil {
 		return nil, err
 	}
-	address, certificates := fmt.Sprintf("http://%s.%s/%s/%s", adapterName, s.system(ctx), o.Namespace, o.Name), ""
+	address, certificates := fmt.Sprintf("http://%s.%s/%s/%s", adapterName, s.adapter.namespace(ctx), o.Namespace, o.Name), ""
 	if a := o.Status.Address; a != nil && a.URL != "" {
 		address, certificates = a.URL, a.CACerts
 	}
@@ -485,10 +436,10 @@ func (c *connection) account(namespace string) (in, name string) {
 
 // tokenCure says how users who may not request tokens in a namespace get them.
 func (s *session) tokenCure(ctx context.Context, namespace string) string {
-	if namespace == s.system(ctx) {
+	if namespace == s.adapter.namespace(ctx) {
 		return "an administrator binds the Role reschedule-viewer-token of config/cli"
 	}
-	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + s.system(ctx) + "/reschedule-viewer"
+	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + s.adapter.namespace(ctx) + "/reschedule-viewer"
 }
 
 // requestToken is a TokenRequest.

@@ -161,7 +161,7 @@ func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
 		return nil
 	}
 	for i := range a.Wanted {
-		if pod, err := s.api.Resource(podResource).Namespace(s.system(ctx)).Get(ctx, podName(i), metav1.GetOptions{}); err == nil {
+		if pod, err := s.api.Resource(podResource).Namespace(s.adapter.namespace(ctx)).Get(ctx, podName(i), metav1.GetOptions{}); err == nil {
 			podFacts(a, pod)
 		}
 	}
@@ -170,7 +170,7 @@ func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
 
 // adapterSet reads the adapter's StatefulSet alone; nil without the rights.
 func (s *session) adapterSet(ctx context.Context) *why.Adapter {
-	set, err := s.api.Resource(statefulSets).Namespace(s.system(ctx)).Get(ctx, adapterName, metav1.GetOptions{})
+	set, err := s.api.Resource(statefulSets).Namespace(s.adapter.namespace(ctx)).Get(ctx, adapterName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return &why.Adapter{Missing: true}
 	}
