@@ -13,7 +13,7 @@ type Watch struct {
 	Resources  []WatchResource
 
 	ResyncOnRevision bool
-	ResyncOver       time.Duration // the time over which a resync is spread
+	ResyncOver       *time.Duration // the time over which a resync is spread; nil: ten keys a second
 
 	// Revision is the latest ready revision of a sink that is a Knative Service; "" = unknown.
 	Revision string

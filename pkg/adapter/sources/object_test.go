@@ -59,7 +59,7 @@ func TestFromObject_Watch(t *testing.T) {
 		t.Errorf("without watch: %+v", got)
 	}
 	want := &schedule.Watch{
-		Account: "default", OwnNamespace: true, ResyncOnRevision: true, ResyncOver: 10 * time.Minute, Revision: "x-00002", Generation: 7, Since: born,
+		Account: "default", OwnNamespace: true, ResyncOnRevision: true, Revision: "x-00002", Generation: 7, Since: born,
 		Resources: []schedule.WatchResource{{Version: "v1", Kind: "Secret", Changes: schedule.ChangesMetadata}},
 	}
 	if diff := cmp.Diff(want, read(&v1alpha1.RescheduleSourceWatch{Resources: []v1alpha1.WatchResource{{APIVersion: "v1", Kind: "Secret"}}})); diff != "" {
@@ -67,7 +67,7 @@ func TestFromObject_Watch(t *testing.T) {
 	}
 	labels := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	want = &schedule.Watch{
-		Account: "watcher", Namespaces: "app=web", ResyncOver: time.Hour, Generation: 7, Since: born,
+		Account: "watcher", Namespaces: "app=web", ResyncOver: new(time.Hour), Generation: 7, Since: born,
 		Resources: []schedule.WatchResource{
 			{Group: "apps", Version: "v1", Kind: "Deployment", Selector: "app=web", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny},
 			{Version: "v1", Kind: "Secret", Key: "'x'", Changes: schedule.ChangesSpec},

@@ -16,9 +16,11 @@ func (r *reader) watch(o *v1alpha1.RescheduleSource) *schedule.Watch {
 		OwnNamespace:     spec.NamespaceSelector == nil,
 		Resources:        make([]schedule.WatchResource, len(spec.Resources)),
 		ResyncOnRevision: *spec.Resync.OnRevision,
-		ResyncOver:       r.duration("spec.watch.resync.over", *spec.Resync.Over),
 		Generation:       o.Generation,
 		Since:            o.CreationTimestamp.Time,
+	}
+	if spec.Resync.Over != nil {
+		w.ResyncOver = new(r.duration("spec.watch.resync.over", *spec.Resync.Over))
 	}
 	if w.ResyncOnRevision {
 		w.Revision = o.Status.SinkRevision

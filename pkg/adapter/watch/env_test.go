@@ -172,7 +172,7 @@ func sourceOf(resources ...schedule.WatchResource) *schedule.Spec {
 	return &schedule.Spec{
 		UID: "6b1f6d6e-4f0c-4c5e-9a53-000000000001", Namespace: "ops", Name: "websites", Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest},
 		Limits: schedule.Limits{MaxPending: 1_000_000, MaxInFlight: 1},
-		Watch:  &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: 10 * time.Minute, Generation: 1, Since: time.Now()},
+		Watch:  &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: new(10 * time.Minute), Generation: 1, Since: time.Now()},
 	}
 }
 

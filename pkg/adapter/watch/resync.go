@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -30,22 +31,19 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 	if w == nil {
 		return 0, ErrNoWatch
 	}
-	spread := w.ResyncOver
-	if over != nil {
-		spread = *over
-	}
+	over = cmp.Or(over, w.ResyncOver)
 	if !s.resyncing.TryLock() {
 		return 0, &schedule.Error{Code: schedule.CodeUnavailable, Detail: "a resync of the source is under way: nothing was scheduled; try again later", RetryAfter: 10 * time.Second}
 	}
 	defer s.resyncing.Unlock()
-	return s.resync(ctx, prefix, spread, func(error) bool { return false })
+	return s.resync(ctx, prefix, over, func(error) bool { return false })
 }
 
 // ErrNoWatch means that the source has no spec.watch.
 var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
 
 // resync asks again, when the queue refuses, whether to try the same keys once more.
-func (s *source) resync(ctx context.Context, prefix string, over time.Duration, again func(error) bool) (int, error) {
+func (s *source) resync(ctx context.Context, prefix string, over *time.Duration, again func(error) bool) (int, error) {
 	s.mu.Lock()
 	resources := s.resources
 	s.mu.Unlock()
@@ -60,7 +58,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration, 
 	return n, nil
 }
 
-func (r *resource) resync(ctx context.Context, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
+func (r *resource) resync(ctx context.Context, prefix string, over *time.Duration, again func(error) bool) (n int, err error) {
 	marks := cursor{r: r}
 	named := objects.Resource{Group: r.cfg.Group, Version: r.cfg.Version, Kind: r.cfg.Kind} // the kind may be looked for now
 	jitter := r.s.settings.Load().Jitter
@@ -86,7 +84,7 @@ func (r *resource) resync(ctx context.Context, prefix string, over time.Duration
 				if t.final {
 					event = causedEvent(named, &observed{path: m.Object}, true)
 				}
-				it := item(t, resyncDelay(t.key, over), event, reasonResync)
+				it := item(t, r.s.pace.delay(t.key, over), event, reasonResync)
 				it.Request.EventIfNone = true // a resync is no news: the key keeps the event that it has
 				it.Request.Jitter = jitter
 				items = append(items, it)
@@ -187,7 +185,7 @@ func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
 			return err
 		}
 		s.m.cfg.Log.Info("a new revision of the sink is ready: every object is scheduled once",
-			"source", s.settings.Load().Path(), "revision", w.Revision, "objects", n, "over", w.ResyncOver)
+			"source", s.settings.Load().Path(), "revision", w.Revision, "objects", n)
 	}
 	return s.marks.SetState(store.WatchState{Watch: revisionID, Scope: revisionScope, Revision: w.Revision})
 }

@@ -42,6 +42,7 @@ type source struct {
 
 	paused    atomic.Bool // suspended for long: no watch is open
 	resyncing sync.Mutex  // one resync at a time
+	pace      pace
 
 	mu sync.Mutex
 	watched
@@ -143,7 +144,7 @@ func sameWatch(a, b *schedule.Watch) bool {
 	x.Generation, y.Generation = 0, 0
 	x.Revision, y.Revision = "", ""
 	x.ResyncOnRevision, y.ResyncOnRevision = false, false
-	x.ResyncOver, y.ResyncOver = 0, 0
+	x.ResyncOver, y.ResyncOver = nil, nil
 	x.Since, y.Since = time.Time{}, time.Time{}
 	return reflect.DeepEqual(x, y)
 }

@@ -440,17 +440,12 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	if w != nil && (first || unchanged) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {
-			delay := resyncDelay(change.items[i].Key, w.ResyncOver)
+			delay := s.r.s.pace.delay(change.items[i].Key, w.ResyncOver)
 			change.items[i].Request.Delay = &delay
 		}
 	}
 	b.add(change)
 	return nil
-}
-
-// resyncDelay is the key's time within over.
-func resyncDelay(key string, over time.Duration) time.Duration {
-	return time.Duration(share(key) * float64(over))
 }
 
 // nameable reports that the object can have a key and a mark; else the owner is warned. The API server takes

@@ -22,7 +22,6 @@ const (
 	DefaultWarmUp               = "0s"
 	DefaultJitter               = 0.0
 	DefaultWatchAccount         = "default"
-	DefaultResyncOver           = "10m"
 	DefaultScaleReplicas        = int32(1)
 	DefaultScaleCooldown        = "10s"
 	DefaultScaleStartTimeout    = "2m"
@@ -34,7 +33,7 @@ func DefaultIngestPolicies() []ConflictPolicy {
 }
 
 // SetDefaults fills in every default. delivery.retry, backoffMax and retryAfterMax,
-// maxInterval, watch and its selectors, and scale have none: their absence means something.
+// maxInterval, watch, its selectors and resync.over, and scale have none: their absence means something.
 // watch.resources[].changes has a default that depends on other fields. The limits and
 // delivery.timeout have none either: their defaults are the administrator's.
 func (s *RescheduleSource) SetDefaults(ctx context.Context) {

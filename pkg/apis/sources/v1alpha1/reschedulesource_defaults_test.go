@@ -19,7 +19,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	o.Spec.Scale = &RescheduleSourceScale{TargetRef: ScaleTarget{Name: "z"}}
 	o.SetDefaults(t.Context())
 
-	yes, over := true, "10m"
+	yes := true
 	hundred, week, none := int32(100), "168h", 0.0
 	exponential, second := eventingduckv1.BackoffPolicyExponential, "PT1S"
 	zero, replace, earliest := "0s", ConflictPolicyReplace, ConflictPolicyEarliest
@@ -35,7 +35,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		Access: &namespace, DeadLetters: &RescheduleSourceDeadLetters{Keep: &hundred, MaxAge: &week}, WarmUp: &zero, Jitter: &none,
 		Watch: &RescheduleSourceWatch{
 			ServiceAccountName: "default", Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}},
-			Resync: &WatchResync{OnRevision: &yes, Over: &over},
+			Resync: &WatchResync{OnRevision: &yes},
 		},
 		Scale: &RescheduleSourceScale{
 			TargetRef: ScaleTarget{Name: "z"}, Replicas: new(int32(1)), Cooldown: new("10s"), StartTimeout: new("2m"), Mode: new(ScaleAuto),

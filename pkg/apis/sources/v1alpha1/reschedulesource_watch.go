@@ -72,7 +72,8 @@ type WatchResync struct {
 	// +optional
 	OnRevision *bool `json:"onRevision,omitempty"`
 
-	// Over is the time over which a resync is spread; default 10m.
+	// Over is the time over which a resync is spread; unset: ten keys a second, at most
+	// 10m in all.
 	// +optional
 	Over *string `json:"over,omitempty"`
 }
@@ -137,7 +138,6 @@ func (w *RescheduleSourceWatch) setDefaults() {
 		w.Resync = &WatchResync{}
 	}
 	setDefault(&w.Resync.OnRevision, true)
-	setDefault(&w.Resync.Over, DefaultResyncOver)
 }
 
 // EffectiveChanges is Changes or its default. The default depends on other fields,
