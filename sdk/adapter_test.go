@@ -26,7 +26,7 @@ func wholeEvent() *sdk.Event {
 
 func wholeRequest() sdk.Request {
 	return sdk.Request{
-		DueAt: far, Policy: sdk.Replace, Jitter: 0.5, Event: wholeEvent(), MaxInterval: new(90 * time.Minute),
+		DueAt: far, Policy: sdk.Replace, Jitter: 0.5, Event: wholeEvent(), MaxInterval: new(90 * time.Minute), Slack: new(10 * time.Minute),
 		ExpiresAt: far.AddDate(1, 0, 0), UID: "3f1c", Reason: "<because>",
 	}
 }
@@ -44,7 +44,7 @@ func TestAdapter_SchedulesWhatIsAskedFor(t *testing.T) {
 		}
 		want := &sdk.Schedule{
 			Key: key, Revision: got.Revision, Result: sdk.Created, State: sdk.Waiting, DueAt: far, ScheduledAt: got.ScheduledAt,
-			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, ExpiresAt: r.ExpiresAt, Event: r.Event,
+			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, Slack: r.Slack, ExpiresAt: r.ExpiresAt, Event: r.Event,
 		}
 		if age := time.Since(got.ScheduledAt); got.Revision == 0 || age < 0 || age > patience || !reflect.DeepEqual(got, want) {
 			t.Errorf("scheduled %s, want %s", show(got), show(want))

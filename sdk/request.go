@@ -36,6 +36,9 @@ type Request struct {
 	// MaxInterval is the time after which the key is due again when a run succeeded and
 	// asked for nothing; 0 is never, nil is the source's: new(time.Hour).
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
+	// Slack is for how long the key, once it is due, may wait to be delivered together with
+	// others; 0 is not at all, nil is the source's: new(10*time.Minute).
+	Slack *time.Duration `json:"slack,omitempty"`
 	// ExpiresAt is the instant from which it is not delivered any more, retries included.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// UID is the object's. Another UID than the stored one replaces the occurrence under
@@ -104,18 +107,22 @@ type wireRequest struct {
 	plainRequest
 	Delay       *duration `json:"delay,omitempty"`
 	MaxInterval *duration `json:"maxInterval,omitempty"`
+	Slack       *duration `json:"slack,omitempty"`
 }
 
 func (w *wireRequest) request() Request {
 	r := Request(w.plainRequest)
-	r.Delay, r.MaxInterval = (*time.Duration)(w.Delay), (*time.Duration)(w.MaxInterval)
+	r.Delay, r.MaxInterval, r.Slack = (*time.Duration)(w.Delay), (*time.Duration)(w.MaxInterval), (*time.Duration)(w.Slack)
 	return r
 }
 
 // encode writes the request, with its key if it is an item. The event is added at the
 // end: json.Marshal would remove the blanks in its data.
 func (r *Request) encode(key *string) ([]byte, error) {
-	w := wireRequest{Key: key, plainRequest: plainRequest(*r), Delay: (*duration)(r.Delay), MaxInterval: (*duration)(r.MaxInterval)}
+	w := wireRequest{
+		Key: key, plainRequest: plainRequest(*r),
+		Delay: (*duration)(r.Delay), MaxInterval: (*duration)(r.MaxInterval), Slack: (*duration)(r.Slack),
+	}
 	w.Event = nil
 	b, err := json.Marshal(w)
 	if err != nil || r.Event == nil {

@@ -55,6 +55,9 @@ type Schedule struct {
 	Tries int `json:"tries"`
 	// NextAttemptAt is when the next attempt starts; zero unless it is between two.
 	NextAttemptAt time.Time `json:"nextAttemptAt,omitzero"`
+	// CompanyUntil is when it is delivered at the latest, while it is due and waits for
+	// others, within its slack; else zero.
+	CompanyUntil time.Time `json:"companyUntil,omitzero"`
 	// LastFailure is the last failed attempt of this occurrence; nil if there is none.
 	LastFailure *Failure `json:"lastFailure,omitempty"`
 
@@ -63,6 +66,7 @@ type Schedule struct {
 	UID         string         `json:"uid,omitempty"`
 	Reason      string         `json:"reason,omitempty"`
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
+	Slack       *time.Duration `json:"slack,omitempty"`
 	ExpiresAt   time.Time      `json:"expiresAt,omitzero"`
 	Event       *Event         `json:"event,omitempty"`
 }
@@ -83,12 +87,13 @@ type wireSchedule struct {
 	plainSchedule
 	Tries       *int      `json:"tries,omitempty"`
 	MaxInterval *duration `json:"maxInterval,omitempty"`
+	Slack       *duration `json:"slack,omitempty"`
 }
 
 // MarshalJSON writes the schedule as the schedule API has it: the answer to a request, which
 // has a result, does not say how many tries there were.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	w := wireSchedule{plainSchedule: plainSchedule(s), MaxInterval: (*duration)(s.MaxInterval)}
+	w := wireSchedule{plainSchedule: plainSchedule(s), MaxInterval: (*duration)(s.MaxInterval), Slack: (*duration)(s.Slack)}
 	if s.Result == "" {
 		w.Tries = &s.Tries
 	}
@@ -127,7 +132,7 @@ func (s *Schedule) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*s = Schedule(w.plainSchedule)
-	s.MaxInterval = (*time.Duration)(w.MaxInterval)
+	s.MaxInterval, s.Slack = (*time.Duration)(w.MaxInterval), (*time.Duration)(w.Slack)
 	if w.Tries != nil {
 		s.Tries = *w.Tries
 	}
@@ -143,26 +148,30 @@ type Counts struct {
 	// NextDueAt is when the next key is due, OldestDueAt is when the key became due that
 	// has been due for longest; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
-	Watched                int // objects of spec.watch
-	Retrying               int // the part of Due that is between two attempts
-	DeadLetters            int // kept
+	// CompanyUntil is until when, at the latest, due keys wait for others, within their
+	// slack; zero if none does.
+	CompanyUntil time.Time
+	Watched      int // objects of spec.watch
+	Retrying     int // the part of Due that is between two attempts
+	DeadLetters  int // kept
 }
 
 type wireCounts struct {
-	Pending     int        `json:"pending"`
-	Due         int        `json:"due"`
-	InFlight    int        `json:"inFlight"`
-	NextDueAt   *time.Time `json:"nextDueAt"`
-	OldestDueAt *time.Time `json:"oldestDueAt"`
-	Watched     int        `json:"watched"`
-	Retrying    int        `json:"retrying"`
-	DeadLetters int        `json:"deadLetters"`
+	Pending      int        `json:"pending"`
+	Due          int        `json:"due"`
+	InFlight     int        `json:"inFlight"`
+	NextDueAt    *time.Time `json:"nextDueAt"`
+	OldestDueAt  *time.Time `json:"oldestDueAt"`
+	CompanyUntil time.Time  `json:"companyUntil,omitzero"`
+	Watched      int        `json:"watched"`
+	Retrying     int        `json:"retrying"`
+	DeadLetters  int        `json:"deadLetters"`
 }
 
 // MarshalJSON writes the counts as the schedule API has them, where a zero
 // instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
-	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters}
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, CompanyUntil: c.CompanyUntil, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters}
 	if !c.NextDueAt.IsZero() {
 		w.NextDueAt = &c.NextDueAt
 	}

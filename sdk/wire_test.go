@@ -48,8 +48,8 @@ func wholeSchedule() sdk.Schedule {
 	e.ID, e.Source, e.Time = "1", "/shop", far
 	return sdk.Schedule{
 		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
-		Attempt: 7, Tries: 3, NextAttemptAt: far, LastFailure: &sdk.Failure{At: far, Status: 503, Error: "e", Detail: "d"},
-		InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), ExpiresAt: far.Add(3), Event: e,
+		Attempt: 7, Tries: 3, NextAttemptAt: far, CompanyUntil: far, LastFailure: &sdk.Failure{At: far, Status: 503, Error: "e", Detail: "d"},
+		InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), Slack: new(time.Minute), ExpiresAt: far.Add(3), Event: e,
 	}
 }
 
@@ -72,7 +72,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	request, event, schedule := wholeRequest(), wholeEvent(), wholeSchedule()
 	request.Delay, request.Backoff = new(time.Duration(0)), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
 	item := sdk.Item{Key: "k", Request: request}
-	counts := sdk.Counts{Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
+	counts := sdk.Counts{CompanyUntil: far, Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
 	filled(t, item)
 	filled(t, *request.Backoff)
 	filled(t, *event, "ID", "Source", "Time", "Base64")
@@ -81,7 +81,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	filled(t, counts)
 	answered, scheduled := schedule, schedule
 	answered.Result = ""
-	scheduled.NextAttemptAt, scheduled.LastFailure = time.Time{}, nil // an answer to a request has no attempts yet
+	scheduled.NextAttemptAt, scheduled.CompanyUntil, scheduled.LastFailure = time.Time{}, time.Time{}, nil // an answer to a request has no attempts yet
 	letter := sdk.DeadLetter{Key: "k", At: far, DueAt: far, Attempts: 4, Status: 503, Error: "e", Detail: "d", Event: schedule.Event}
 	filled(t, letter)
 	binary := sdk.Event{DataContentType: "x/y", Data: []byte{0xff}}
@@ -209,6 +209,7 @@ func TestWire_ExactJSON(t *testing.T) {
 		`{"dueAt":"2090-01-02T03:04:05.000000006Z"}`: sdk.At(far),
 		`{"backoff":{}}`:                sdk.Request{Backoff: &sdk.Backoff{}},
 		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
+		`{"slack":"10m0s"}`:             sdk.Request{Slack: new(10 * time.Minute)},
 		`{"event":{}}`:                  sdk.Request{Event: &sdk.Event{}},
 		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null,"watched":7,"retrying":1,"deadLetters":2}`: sdk.Counts{Pending: 1, NextDueAt: far, Watched: 7, Retrying: 1, DeadLetters: 2},

@@ -108,7 +108,7 @@ func (w *world) instants() (all []time.Time) {
 	for uid, s := range w.p.sources {
 		views, _, _ := s.List(queue.ListOptions{Limit: 1000})
 		for _, v := range views {
-			all = append(all, v.DueAt, v.RetryAt, v.ExpiresAt)
+			all = append(all, v.DueAt, v.RetryAt, v.ExpiresAt, v.SlackEnd(s.Spec()))
 		}
 		dead, _, _ := w.p.db.DeadLetters(uid, "", 1000)
 		for _, i := range dead {
@@ -142,6 +142,7 @@ func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
 		d := pick(r, 0, time.Millisecond, 10*time.Second, time.Hour)
 		s.Delivery.BackoffMax = &d
 	}
+	s.Slack, s.Company = pick(r, 0, 0, time.Second, time.Minute, 10*time.Minute, 2*time.Hour), pick(r, 0, schedule.DefaultCompany, time.Minute)
 	if fnv(uid)%2 == 0 { // the same over all settings of a source
 		s.DeadLetter = &schedule.Target{URL: fmt.Sprintf("http://dead/%d", r.IntN(3))}
 	}
@@ -188,6 +189,9 @@ func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Re
 	if r.IntN(6) == 0 {
 		d := pick(r, 0, 10*time.Minute, time.Hour)
 		q.MaxInterval = &d
+	}
+	if r.IntN(6) == 0 {
+		q.Slack = new(pick(r, 0, time.Second, 10*time.Minute, time.Hour))
 	}
 	if r.IntN(5) == 0 {
 		q.ExpiresAt = now.Add(pick(r, -time.Second, 0, time.Millisecond, time.Second, 7*time.Second, time.Minute, 20*time.Minute, 24*time.Hour))

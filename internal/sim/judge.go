@@ -62,6 +62,8 @@ type occurrence struct {
 	tries   uint32 // failed deliveries of this occurrence
 
 	maxInterval *time.Duration
+	slack       *time.Duration
+	mayWait     bool // within its slack
 	uid, reason string
 	event       *schedule.Event
 	dead        *letter
@@ -97,6 +99,7 @@ type delivery struct {
 	replaced  bool // a request that replaces the occurrence: no retry
 	cancelled bool // a DELETE or another uid: the answer has no effect
 	counted   bool // a PUT, which has a counter of its own
+	wakes     bool // its slack was used up when it began
 }
 
 type key struct {
@@ -130,6 +133,8 @@ type source struct {
 	keys     map[string]*key
 	gone     bool
 	before   map[*key]bool // keys that were there when a call of several began: they count until it ends
+	slackAt  time.Time     // when slack or company of the source changed, in the bubble's time
+	awake    awakening
 	load
 }
 
@@ -248,6 +253,9 @@ func (j *judge) apply(settings *schedule.Spec) {
 	} else {
 		s.limit(settings.MaxPerSecond, j.at)
 	}
+	if old := s.settings; old != nil && (old.Slack != settings.Slack || old.Company != settings.Company) {
+		s.slackAt = j.at
+	}
 	s.settings, j.of[settings] = settings, s
 }
 
@@ -329,6 +337,9 @@ func (j *judge) start(e *start) {
 	}
 	k.out, j.flying[e] = d, d
 	s.take(d, j.at)
+	if d.wakes = !k.letter && !s.until(d.of).After(j.wall); d.wakes {
+		s.awake.begin(j.at)
+	}
 	j.begun = append(j.begun, d)
 }
 
@@ -355,6 +366,9 @@ func (j *judge) end(e end) {
 	}
 	delete(j.flying, e.start)
 	d.source.give(d)
+	if d.wakes {
+		d.source.awake.end(j.at)
+	}
 	before := len(j.changes)
 	j.finish(d, e.Outcome)
 	for i := range j.changes[before:] {
@@ -369,6 +383,9 @@ func (j *judge) down(e down) {
 	for _, d := range j.flying {
 		d.key.out = nil
 		d.source.give(d)
+	}
+	for _, s := range j.sources {
+		s.awake = awakening{}
 	}
 	clear(j.flying)
 	j.begun = nil

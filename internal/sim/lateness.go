@@ -168,7 +168,7 @@ func (j *judge) noticed(instant time.Time) time.Time {
 // late is for how long only the adapter itself has kept a key from being delivered
 // that is due.
 func (j *judge) late(s *source, k *key) time.Duration {
-	at := latest(j.noticed(k.newest.at()), k.since, s.blockedAt, j.upAt, j.slowUntil)
+	at := latest(j.dueBy(s, k.newest), k.since, s.blockedAt, j.upAt, j.slowUntil)
 	if s.settings.MaxPerSecond > 0 {
 		at = latest(at, s.refilledAt())
 	}
@@ -196,7 +196,7 @@ func (j *judge) prompt() {
 
 // oldestFirst checks the deliveries that started at one earlier instant: of the
 // keys of their source that were due before it, none that is still there may be
-// older. Dead letters have slots, and an order, of their own.
+// older, unless it has slack left. Dead letters have slots, and an order, of their own.
 func (j *judge) oldestFirst() {
 	if len(j.begun) == 0 || !j.at.After(j.begun[0].at) {
 		return
@@ -205,7 +205,7 @@ func (j *judge) oldestFirst() {
 	wall := j.wall.Add(-j.at.Sub(instant))
 	for _, d := range j.begun {
 		for _, k := range d.source.keys {
-			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.at().Before(d.of.at()) {
+			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.at().Before(d.of.at()) || d.source.until(k.newest).After(wall) {
 				continue
 			}
 			// It must have been due for certain: not only since a jump or a restart that
@@ -273,12 +273,14 @@ func (j *judge) counted(s *source, e *sight) (want queue.Counts) {
 			want.Pending++
 			want.Due++
 			sooner(&want.OldestDueAt, v.DueAt)
-			if v.RetryAt.IsZero() {
-				sooner(&want.OldestUntriedAt, v.DueAt)
-			} else {
+			switch end := v.SlackEnd(s.settings); {
+			case !v.RetryAt.IsZero():
 				want.Retrying++
+			case !end.After(j.wall):
+				sooner(&want.OldestUntriedAt, end)
 			}
 		}
 	}
+	want.CompanyUntil = e.counts.CompanyUntil
 	return want
 }

@@ -30,8 +30,8 @@ const (
 	inForce        promise = "new settings are in force for the next delivery"
 	withinLimits   promise = "a source keeps its limits, and starts nothing while it is suspended"
 	letterSaysWhy  promise = "a dead letter says why it was given up"
-	prompt         promise = "what is due is delivered at once when there is capacity"
-	oldest         promise = "what is due is delivered oldest first within a source"
+	prompt         promise = "what is due, and has used up its slack or finds the sink awake, is delivered at once when there is capacity"
+	oldest         promise = "what is due and has no slack left is delivered oldest first within a source"
 
 	rightAnswer    promise = "a call is answered as the contract says"
 	growing        promise = "revisions grow, and are never used again"
@@ -195,6 +195,9 @@ func codeOf(err error) schedule.Code {
 func (j *judge) get(s *source, k *key, v schedule.View, there bool) {
 	if o := k.shown(j.wall); there && o != nil {
 		j.compare(getTells, s, k, comparison{occurrence: o, view: v, now: j.wall, own: k.own(), inFlight: k.out != nil})
+		if c := v.CompanyUntil; !c.IsZero() && (v.State != schedule.Due || !c.After(j.wall) || c.After(s.until(o))) {
+			j.broken(getTells, "%s/%s: it waits for company until %s: %s", s.settings.UID, k.name, c, k.describe())
+		}
 	} else if there != (o != nil) {
 		j.broken(getTells, "%s/%s: there %v, want %v: %s", s.settings.UID, k.name, there, o != nil, k.describe())
 	}
@@ -290,6 +293,7 @@ func (c comparison) difference() string {
 		instant("dueAt", v.DueAt, o.dueAt), instant("previousDueAt", v.PreviousDueAt, o.previousDueAt), instant("next attempt", v.RetryAt, o.retryAt), instant("scheduledAt", v.ScheduledAt, o.scheduledAt),
 		instant("expiresAt", v.ExpiresAt, o.expiresAt), same("attempt", v.Attempt, o.attempt), same("uid", v.UID, o.uid), same("reason", v.Reason, o.reason),
 		unless(sameEvent(v.Event, o.event), "event %+v, want %+v", v.Event, o.event), same("maxInterval", interval(v.MaxInterval), interval(o.maxInterval)),
+		same("slack", interval(v.Slack), interval(o.slack)), same("mayWait", v.MayWait, o.mayWait),
 	)
 }
 
@@ -317,8 +321,8 @@ func (k *key) describe() string {
 	}
 	text := "nothing"
 	if o := k.newest; o != nil {
-		text = fmt.Sprintf("rev %d occ %d due %s retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order,
-			stamp(o.dueAt), stamp(o.retryAt), stamp(o.expiresAt), stamp(o.olderAt), stamp(o.owedAt), o.attempt, o.tries, o.uid, o.event, o.dead)
+		text = fmt.Sprintf("rev %d occ %d due %s mayWait %v retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order,
+			stamp(o.dueAt), o.mayWait, stamp(o.retryAt), stamp(o.expiresAt), stamp(o.olderAt), stamp(o.owedAt), o.attempt, o.tries, o.uid, o.event, o.dead)
 	}
 	if d := k.out; d != nil {
 		text += fmt.Sprintf("; in delivery: rev %d overtaken %v replaced %v cancelled %v", d.of.rev.number, d.overtaken, d.replaced, d.cancelled)

@@ -68,9 +68,9 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		was.attempt = 0
 	}
 	n := j.occurrence(cmp.Or(r.Event, was.event), now)
-	n.expiresAt, n.maxInterval, n.uid, n.reason = r.ExpiresAt, r.MaxInterval, r.UID, r.Reason
+	n.expiresAt, n.maxInterval, n.slack, n.uid, n.reason = r.ExpiresAt, r.MaxInterval, r.Slack, r.UID, r.Reason
 	if policy != schedule.Replace { // every absent field stays as it was
-		n.maxInterval, n.uid, n.reason = cmp.Or(n.maxInterval, was.maxInterval), cmp.Or(n.uid, was.uid), cmp.Or(n.reason, was.reason)
+		n.slack, n.maxInterval, n.uid, n.reason = cmp.Or(n.slack, was.slack), cmp.Or(n.maxInterval, was.maxInterval), cmp.Or(n.uid, was.uid), cmp.Or(n.reason, was.reason)
 		if waiting != nil && !r.Ingested { // the expiry of an occurrence in delivery is its own, and an event lifts it
 			n.expiresAt = cmp.Or(n.expiresAt, was.expiresAt)
 		}
@@ -80,15 +80,21 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		return answer{code: schedule.CodeExhausted}
 	}
 	asked := now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*random)), schedule.MaxDuration))
-	n.dueAt = asked
+	n.dueAt, n.mayWait = asked, named(r, now) || exhausted(r, &was)
 	if waiting != nil {
 		n.previousDueAt = waiting.dueAt
 	}
 	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
+		if policy == schedule.Latest {
+			n.mayWait = w.mayWait
+		}
 		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
 			n.retryAt = asked
 		}
+	}
+	if waiting != nil && policy == schedule.Earliest {
+		n.mayWait = n.mayWait && waiting.mayWait
 	}
 	if waiting != nil && r.Ingested {
 		n.keepDistance(now, waiting.retryAt)
@@ -109,7 +115,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		if n.olderAt, n.owedAt = was.olderAt, was.owedAt; waiting == nil {
 			n.olderAt, n.owedAt = was.dueAt, time.Time{}
 			if !was.owedAt.IsZero() && was.owedAt.Before(n.dueAt) { // an event never postpones
-				n.dueAt = was.owedAt
+				n.dueAt, n.mayWait = was.owedAt, false
 			}
 		}
 	}
@@ -140,7 +146,7 @@ func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, 
 		n.attempt = was.attempt
 	}
 	switch b := r.Backoff; {
-	case b != nil && b.MaxAttempts > 0 && was.attempt >= b.MaxAttempts:
+	case exhausted(r, was):
 		every := s.interval(cmp.Or(r.MaxInterval, was.maxInterval))
 		return every, every > 0
 	case b != nil:
@@ -152,6 +158,11 @@ func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, 
 		return max(r.DueAt.Sub(n.scheduledAt), 0), true
 	}
 	return s.settings.Delay, true
+}
+
+// exhausted reports that the attempts of a back-off are used up.
+func exhausted(r *schedule.Request, was *occurrence) bool {
+	return r.Backoff != nil && r.Backoff.MaxAttempts > 0 && was.attempt >= r.Backoff.MaxAttempts
 }
 
 // full reports that the source takes no further key. Where few fit, requests are made
@@ -189,11 +200,13 @@ type verdict struct {
 	settled bool      // done, or given up with a time for another occurrence
 	gaveUp  bool      // rejected, or its retries are used up
 	asked   time.Time // for another occurrence, if the answer says when
+	ahead   bool      // and not for now
 	retry   time.Time // for the next attempt, after a failure
 }
 
 func (s *source) verdict(d *delivery, o schedule.Outcome, now time.Time) (v verdict) {
 	if a := o.Again; a != nil {
+		v.ahead = a.After > 0 || a.At.After(now)
 		if v.asked = latest(now.Add(least), a.At); a.At.IsZero() {
 			v.asked = now.Add(max(a.After, least))
 		}
@@ -240,7 +253,7 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 	case newer:
 		j.set(k, j.behind(d, v))
 	case v.settled || v.gaveUp:
-		j.set(k, j.next(d.of, s, o, v.asked))
+		j.set(k, j.next(d.of, s, o, v))
 	case d.of.expired(j.wall):
 		j.set(k, nil)
 	default:
@@ -267,6 +280,7 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
 		n.previousDueAt, n.dueAt, n.retryAt, n.rev = n.dueAt, v.asked, time.Time{}, j.mark()
+		n.mayWait = n.mayWait && v.ahead
 	case !v.settled && !v.gaveUp && !d.of.expired(v.retry) && v.retry.Before(n.at()):
 		n.dueAt, n.retryAt = d.of.dueAt, v.retry
 	}
@@ -276,17 +290,20 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 // next is the occurrence after one that is done or given up, when nothing waits:
 // at the time that the answer asks for or that a restart left owed, the sooner of
 // the two, else after maxInterval.
-func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.Time) *occurrence {
+func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, v verdict) *occurrence {
+	asked, mayWait := v.asked, true
 	due, event := asked, withoutID(of.event)
 	every := s.interval(of.maxInterval)
 	switch {
 	case of.dead != nil:
 		return nil
 	case !of.owedAt.IsZero():
+		mayWait = false
 		if due.IsZero() || of.owedAt.Before(due) {
 			due = latest(j.wall, of.owedAt)
 		}
 	case !asked.IsZero():
+		mayWait = v.ahead
 		if o.Again.Reply != nil {
 			event = o.Again.Reply
 		}
@@ -296,7 +313,7 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.T
 		due = j.wall.Add(max(every, least))
 	}
 	n := j.occurrence(event, j.wall)
-	n.dueAt, n.maxInterval, n.uid, n.reason = due, of.maxInterval, of.uid, of.reason
+	n.dueAt, n.mayWait, n.slack, n.maxInterval, n.uid, n.reason = due, mayWait, of.slack, of.maxInterval, of.uid, of.reason
 	return n
 }
 
@@ -345,7 +362,7 @@ func restarted(o *occurrence) *occurrence {
 	n := *o
 	n.olderAt = time.Time{}
 	if o.olderAt.Before(n.dueAt) {
-		n.dueAt, n.retryAt, n.owedAt = o.olderAt, time.Time{}, o.dueAt
+		n.dueAt, n.retryAt, n.owedAt, n.mayWait = o.olderAt, time.Time{}, o.dueAt, false
 	}
 	return &n
 }

@@ -116,8 +116,8 @@ func stamp(t time.Time) string {
 }
 
 func (a applied) String() string {
-	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s retry %v backoff %s linear %v", a.UID, a.Sink.URL,
-		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.Ingest.Policy, a.Delay, a.MaxInterval,
+	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s slack %s company %s retry %v backoff %s linear %v", a.UID, a.Sink.URL,
+		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.Ingest.Policy, a.Delay, a.MaxInterval, a.Slack, a.Company,
 		interval(a.Delivery.Retry), a.Delivery.BackoffDelay, a.Delivery.Linear)
 }
 func (a answered) String() string { return "  answered: " + a.call.String() }
@@ -167,6 +167,9 @@ func requestText(r *schedule.Request) string {
 	}
 	if !r.ExpiresAt.IsZero() {
 		text += " expiresAt " + stamp(r.ExpiresAt)
+	}
+	if r.Slack != nil {
+		text += fmt.Sprintf(" slack %s", *r.Slack)
 	}
 	if r.MaxInterval != nil {
 		text += fmt.Sprintf(" maxInterval %s", *r.MaxInterval)

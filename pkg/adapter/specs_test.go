@@ -32,6 +32,7 @@ func policyOf(r *rand.Rand) any {
 var specFields = map[[2]string]func(r *rand.Rand) any{
 	{"delay"}:       durationOf,
 	{"maxInterval"}: durationOf,
+	{"slack"}:       durationOf,
 	{"warmUp"}:      durationOf,
 	{"jitter"}:      func(r *rand.Rand) any { return pick[any](r, 0, 0.5, 1, 1.5, -0.1, "1", json.Number("1e-400"), nil) },
 

@@ -187,3 +187,29 @@ func TestEvents_EndWithTheAdapter(t *testing.T) {
 	for l.lines.Scan() {
 	}
 }
+
+var patient = declare("patient", "")
+
+// A key with slack that is due waits for company, and goes with a key that does not wait.
+func TestSlack_WaitsForCompany(t *testing.T) {
+	t.Parallel()
+	patient.answer("waits", harness.Status(204))
+	if v := patient.put(t, "waits", `{"delay":"1ms","slack":"PT1H"}`); v.Slack != "1h0m0s" {
+		t.Errorf("the answer to PUT has the slack %q", v.Slack)
+	}
+	eventually(t, "it is due, and waits", func() bool {
+		v := patient.get(t, "waits")
+		return v.State == "due" && v.CompanyUntil.Equal(v.DueAt.Add(time.Hour))
+	})
+	if until := patient.decoded(t, "GET", "")["companyUntil"]; until == nil {
+		t.Error("the source does not show that a key waits for company")
+	}
+	patient.put(t, "now", "")
+	patient.next(t, "now")
+	patient.next(t, "waits")
+	patient.gone(t, "waits")
+	items := patient.decoded(t, "GET", "/schedules/waits/history")["items"].([]any)
+	if late := items[0].(map[string]any)["lateness"]; late != "0s" {
+		t.Errorf("within its slack it is late by %v", late)
+	}
+}

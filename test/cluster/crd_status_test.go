@@ -36,7 +36,7 @@ func TestCRD_DefaultsAreWritten(t *testing.T) {
 		"parts of watch": "watch: {serviceAccountName: null, namespaceSelector: {}, resources: [{" + secrets + ", changes: null, selector: {}}], resync: {over: null}}",
 		"all of watch": "watch: {serviceAccountName: a, namespaceSelector: {matchLabels: {a: b}}, resources: [{" + secrets +
 			", changes: Spec, key: x}], resync: {onRevision: false, over: 1h}}",
-		"dead letters": "deadLetters: {keep: 5}\nwarmUp: 3s\njitter: 0.5",
+		"dead letters": "deadLetters: {keep: 5}\nwarmUp: 3s\njitter: 0.5\nslack: 10m",
 		"empty parts":  "delivery: {}\ningest: {}\nlimits: {}\ndeadLetters: {}",
 		"null parts":   "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
 		"parts of parts": "delivery: {retry: 3, backoffDelay: PT2S}\ningest: {key: event.id}\nlimits: {maxPerSecond: 5}\n" +

@@ -249,6 +249,10 @@ func getCounts(c *call) error {
 	b = appendInstant(b, n.NextDueAt)
 	b = append(b, `,"oldestDueAt":`...)
 	b = appendInstant(b, n.OldestDueAt)
+	if !n.CompanyUntil.IsZero() {
+		b = append(b, `,"companyUntil":`...)
+		b = appendTime(b, n.CompanyUntil)
+	}
 	b = append(b, `,"watched":`...)
 	watched := int64(0)
 	if c.cfg.Watched != nil {

@@ -19,6 +19,7 @@ const (
 	fieldJitter
 	fieldEvent
 	fieldMaxInterval
+	fieldSlack
 	fieldExpiresAt
 	fieldUID
 	fieldReason
@@ -28,7 +29,7 @@ const (
 var (
 	itemFields = names{
 		fieldDelay: "delay", fieldDueAt: "dueAt", fieldBackoff: "backoff", fieldPolicy: "policy", fieldJitter: "jitter",
-		fieldEvent: "event", fieldMaxInterval: "maxInterval", fieldExpiresAt: "expiresAt", fieldUID: "uid",
+		fieldEvent: "event", fieldMaxInterval: "maxInterval", fieldSlack: "slack", fieldExpiresAt: "expiresAt", fieldUID: "uid",
 		fieldReason: "reason", fieldKey: "key",
 	}
 	requestFields = itemFields[:fieldKey]
@@ -149,6 +150,8 @@ func (d *decoder) field(i int, v jsontext.Value, r *schedule.Request, key *strin
 		r.Policy, err = schedule.ParsePolicy(name, s)
 	case fieldMaxInterval:
 		r.MaxInterval, err = duration(name, s)
+	case fieldSlack:
+		r.Slack, err = duration(name, s)
 	case fieldExpiresAt:
 		r.ExpiresAt, err = schedule.ParseInstant(name, s, d.now)
 	case fieldUID:

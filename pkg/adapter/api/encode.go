@@ -110,6 +110,10 @@ func appendView(b []byte, v *schedule.View) []byte {
 	b = appendState(b, v)
 	b = append(b, `,"tries":`...)
 	b = strconv.AppendUint(b, uint64(v.Attempts()), 10)
+	if !v.CompanyUntil.IsZero() {
+		b = append(b, `,"companyUntil":`...)
+		b = appendTime(b, v.CompanyUntil)
+	}
 	if v.Retrying() {
 		b = append(b, `,"nextAttemptAt":`...)
 		b = appendTime(b, v.RetryAt)
@@ -141,9 +145,10 @@ func appendState(b []byte, v *schedule.View) []byte {
 	b = appendMember(b, "uid", v.UID)
 	b = appendMember(b, "reason", v.Reason)
 	if v.MaxInterval != nil {
-		b = append(b, `,"maxInterval":"`...)
-		b = append(b, v.MaxInterval.String()...)
-		b = append(b, '"')
+		b = appendMember(b, "maxInterval", v.MaxInterval.String())
+	}
+	if v.Slack != nil {
+		b = appendMember(b, "slack", v.Slack.String())
 	}
 	if !v.ExpiresAt.IsZero() {
 		b = append(b, `,"expiresAt":`...)

@@ -125,7 +125,7 @@ const (
 	pathOfDo     = pathOfOne + "/redrive"
 	pathOfDoes   = pathOfDead + "/redrive"
 	wholeEvent   = `{"type":"t","subject":"s","datacontenttype":"text/plain","dataschema":"http://x/","data":"d","ext":1,"flag":true,"s":"x"}`
-	wholeBody    = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
+	wholeBody    = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","slack":"10m","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
 )
 
 // denies is a guard that takes the token secret, and lets no caller do anything while it denies.
@@ -335,7 +335,7 @@ func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	for _, body := range []string{
-		`{}`, `{"delay":1}`, `{"delay":"1s"}`, `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
+		`{}`, `{"delay":1}`, `{"delay":"1s"}`, `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"slack":null,"expiresAt":null,"uid":null,"reason":null}`,
 		`{` + wholeBody + `}`, `{"backoff":{"base":null,"factor":null,"cap":null,"maxAttempts":null}}`, `{"backoff":{"base":"1s","factor":1,"cap":"1s","maxAttempts":4294967295}}`,
 		`{"event":{"data":null,"type":null,"x":null}}`, `{"event":{"data":[1],"x":-5}}`, `{"event":{"data_base64":"AAAA"}}`, `{"jitter":1}`, `{"policy":"latest"}`,
 	} {
@@ -349,7 +349,7 @@ func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 	for _, body := range []string{
 		`[]`, `null`, `{"x":1}`, `{"key":"k"}`, `{"delay":-1}`, `{"delay":true}`, `{"dueAt":1}`, `{"dueAt":"x"}`, `{"backoff":1}`, `{"backoff":{"x":1}}`,
 		`{"backoff":{"factor":0.5}}`, `{"backoff":{"maxAttempts":-1}}`, `{"backoff":{"maxAttempts":0.5}}`, `{"backoff":{"maxAttempts":4294967296}}`, `{"policy":"x"}`,
-		`{"jitter":2}`, `{"jitter":"1"}`, `{"maxInterval":1}`, `{"expiresAt":1}`, `{"uid":1}`, `{"reason":1}`, `{"event":1}`, `{"event":{"id":"1"}}`, `{"event":{"source":"1"}}`,
+		`{"jitter":2}`, `{"jitter":"1"}`, `{"maxInterval":1}`, `{"slack":1}`, `{"expiresAt":1}`, `{"uid":1}`, `{"reason":1}`, `{"event":1}`, `{"event":{"id":"1"}}`, `{"event":{"source":"1"}}`,
 		`{"event":{"X":"1"}}`, `{"event":{"x":1.5}}`, `{"event":{"x":{}}}`, `{"event":{"x":2147483648}}`, `{"event":{"reschedulekey":"k"}}`, `{"event":{"type":""}}`,
 		`{"event":{"data_base64":"*"}}`, `{"event":{"dataschema":"relative"}}`, `{"uid":"` + strings.Repeat("u", 257) + `"}`, `{"reason":"` + strings.Repeat("r", 1025) + `"}`,
 	} {

@@ -38,10 +38,10 @@ func TestPut_BodyIsReadExactly(t *testing.T) {
 			schedule.Request{Backoff: &schedule.Backoff{Base: 2 * time.Second, Factor: 1.5, Cap: time.Hour, MaxAttempts: 7}}},
 		{`{"backoff":{"base":"0s","factor":1,"cap":"0s","maxAttempts":1e1}}`,
 			schedule.Request{Backoff: &schedule.Backoff{Factor: 1, MaxAttempts: 10}}},
-		{`{"policy":"earliest","jitter":0.25,"maxInterval":"0s","expiresAt":"2020-01-01T00:00:00Z","uid":"u","reason":"why"}`,
-			schedule.Request{Policy: schedule.Earliest, Jitter: 0.25, MaxInterval: new(time.Duration(0)),
+		{`{"policy":"earliest","jitter":0.25,"maxInterval":"0s","slack":"PT10M","expiresAt":"2020-01-01T00:00:00Z","uid":"u","reason":"why"}`,
+			schedule.Request{Policy: schedule.Earliest, Jitter: 0.25, MaxInterval: new(time.Duration(0)), Slack: new(10 * time.Minute),
 				ExpiresAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), UID: "u", Reason: "why"}},
-		{`{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
+		{`{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"slack":null,"expiresAt":null,"uid":null,"reason":null}`,
 			schedule.Request{}},
 		{`{"delay":null,"dueAt":"2026-11-21T09:00:01Z"}`, schedule.Request{DueAt: now.Add(time.Second)}},
 		{`{"uid":"","reason":""}`, schedule.Request{}},
@@ -155,7 +155,7 @@ func TestPut_BadFieldIsNamed(t *testing.T) {
 		{`{"backoff":{"base":"1s","base":"1s"}}`, "backoff.base"},
 		{`{"policy":"Replace"}`, "policy"}, {`{"policy":""}`, "policy"}, {`{"policy":1}`, "policy"},
 		{`{"jitter":1.01}`, "jitter"}, {`{"jitter":-0.1}`, "jitter"}, {`{"jitter":"0.5"}`, "jitter"}, {`{"jitter":1e999}`, "jitter"},
-		{`{"maxInterval":10}`, "maxInterval"}, {`{"maxInterval":"ten"}`, "maxInterval"}, {`{"maxInterval":"-1h"}`, "maxInterval"},
+		{`{"slack":"-1s"}`, "slack"}, {`{"slack":600}`, "slack"}, {`{"maxInterval":10}`, "maxInterval"}, {`{"maxInterval":"ten"}`, "maxInterval"}, {`{"maxInterval":"-1h"}`, "maxInterval"},
 		{`{"expiresAt":1}`, "expiresAt"}, {`{"expiresAt":"never"}`, "expiresAt"},
 		{`{"uid":1}`, "uid"}, {`{"uid":"\u0000"}`, "uid"}, {`{"uid":"` + strings.Repeat("u", 257) + `"}`, "uid"},
 		{`{"reason":1}`, "reason"}, {`{"reason":"a\nb"}`, "reason"}, {`{"reason":"\u0085"}`, "reason"}, {`{"reason":"` + strings.Repeat("r", 1025) + `"}`, "reason"},
@@ -236,10 +236,10 @@ func TestPut_AnswerFollowsTheContract(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	w := e.do("PUT", base+"/schedules/GitRepo%2Fteam-a%2Fsite",
-		`{"delay":300.5,"uid":"u-1","reason":"poll","maxInterval":"10h","expiresAt":"2026-12-01T00:00:00Z","event":{"type":"x","data":{"a": 1}}}`)
+		`{"delay":300.5,"uid":"u-1","reason":"poll","maxInterval":"10h","slack":"10m","expiresAt":"2026-12-01T00:00:00Z","event":{"type":"x","data":{"a": 1}}}`)
 	const event = `"event":{"type":"x","data":{"a": 1}}`
 	want := `{"key":"GitRepo/team-a/site","revision":101,"result":"created","state":"waiting","dueAt":"2026-11-21T09:05:00.5Z",` +
-		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,"uid":"u-1","reason":"poll","maxInterval":"10h0m0s",` +
+		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,"uid":"u-1","reason":"poll","maxInterval":"10h0m0s","slack":"10m0s",` +
 		`"expiresAt":"2026-12-01T00:00:00Z",` + event + "}\n"
 	if w.Code != http.StatusCreated || w.Body.String() != want || w.Header().Get("ETag") != `"101"` || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)

@@ -88,6 +88,30 @@ func TestScale_WakesForDueKeys(t *testing.T) {
 	})
 }
 
+// A key that waits for company wakes the workload at the end of its slack, and not with a stale row before.
+func TestScale_WakesAtTheEndOfTheSlack(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.always(0, done)
+		s := c.source("s", func(s *schedule.Spec) {
+			sleeping(s)
+			s.Slack, s.Company = time.Hour, s.Scale.Cooldown
+		})
+		c.pass(time.Second) // the page is loaded: only then it has rows that become stale
+		moved := in(3 * time.Hour)
+		moved.Slack = new(time.Duration)
+		first := moved
+		first.Delay = new(5 * time.Minute)
+		c.put(s, "a", in(time.Minute))
+		c.put(s, "b", in(40*time.Minute))
+		c.put(s, "moved", first)
+		c.put(s, "moved", moved)
+		c.pass(2 * time.Hour)
+		if got, want := c.woken, []time.Duration{61*time.Minute + time.Second}; !slices.Equal(got, want) || len(c.deliveries()) != 2 {
+			t.Errorf("woken after %v, want %v, for %+v", got, want, c.deliveries())
+		}
+	})
+}
+
 // An attempt that could not connect, because the workload had gone, does not count: its key waits for a connection.
 // If a second one cannot connect either, it fails as any other.
 func TestScale_UnreachedIsNoAttempt(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // key is not handed out again.
 type Delivery struct {
 	schedule.Attempt
-	// Lateness is the time from the due time, or between attempts from the retry
+	// Lateness is the time from the end of the slack, or between attempts from the retry
 	// time, until Take.
 	Lateness time.Duration
 
@@ -35,13 +35,15 @@ func (s *Source) Take() (*Delivery, error) {
 	defer s.leave()
 	for !s.page.readsFail() && s.q.mayDeliver() {
 		now := s.now()
-		row, settings, ok := s.page.take(now)
+		row, ok := s.page.take(now)
 		if !ok {
 			return nil, nil
 		}
-		d, err := s.start(row, settings, now)
+		d, err := s.start(row, now)
 		if d == nil {
-			s.page.release(row.Key)
+			s.page.done(row.Key, row.part, false)
+		} else {
+			s.page.began(row.part, now)
 		}
 		if d != nil || err != nil {
 			return d, err
@@ -87,7 +89,7 @@ func (q *Queue) awaitSpace() {
 // start begins the delivery that a row of the page stands for, unless its key
 // is in delivery already (then its outcome puts the key back into the page),
 // or the row is stale.
-func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*Delivery, error) {
+func (s *Source) start(row dueRow, now time.Time) (*Delivery, error) {
 	st := s.stripes.of(row.Key)
 	st.Lock()
 	defer st.Unlock()
@@ -96,7 +98,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*
 	}
 	e, _, err := s.get(row.Key, whole)
 	if err != nil {
-		s.page.retry(row, err)
+		s.page.retry(row.Row, err)
 		return nil, nil
 	}
 	if e == nil || e.Revision != row.Revision || e.At().UnixNano() != row.At {
@@ -105,17 +107,17 @@ func (s *Source) start(row timer.Row, settings *schedule.Spec, now time.Time) (*
 	if e.Expired(now) {
 		return nil, s.drop(row.Key, e)
 	}
-	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
+	attempt, ok := schedule.NewAttempt(row.settings, row.Key, e, s.q.storeID)
 	if !ok {
-		return nil, s.Letters.retire(row.Key, attempt.Key, e, settings, now)
+		return nil, s.Letters.retire(row.Key, attempt.Key, e, row.settings, now)
 	}
-	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}}
+	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}, part: row.part}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
 	s.stripes.begin(st, row.Key, f)
 	if feed := s.feed.Feed(); feed != nil && e.DeadLetter == nil {
 		feed.Add(recent.Event{Kind: recent.Started, Key: row.Key, At: now, Attempt: e.Attempt})
 	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), started: now, key: row.Key, stripe: st, flight: f}, nil
+	return &Delivery{Attempt: attempt, Lateness: max(now.Sub(e.SlackEnd(row.settings)), 0), started: now, key: row.Key, stripe: st, flight: f}, nil
 }
 
 // drop removes an entry that must not be delivered. The caller holds the stripe.
@@ -229,5 +231,5 @@ func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key str
 // endFlight ends the flight. The caller holds the stripe.
 func (s *Source) endFlight(d *Delivery) {
 	s.stripes.end(d)
-	s.page.release(d.key)
+	s.page.done(d.key, d.flight.part, true)
 }

@@ -367,8 +367,8 @@ func (h *hooked) Letters(source, prefix, after string, limit int, events bool) (
 	return items, more, err
 }
 
-func (h *hooked) Backlog(source string, now time.Time, limit int, skip func(string, uint64) bool) (store.Backlog, error) {
-	return try(h, "Backlog", "", func() (store.Backlog, error) { return h.Store.Backlog(source, now, limit, skip) })
+func (h *hooked) Backlog(source string, now time.Time, slack time.Duration, limit int, skip func(string, uint64) bool) (store.Backlog, error) {
+	return try(h, "Backlog", "", func() (store.Backlog, error) { return h.Store.Backlog(source, now, slack, limit, skip) })
 }
 
 func (h *hooked) SetClock(now time.Time) error {

@@ -72,7 +72,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	marked := gauge("reschedule_watch_stored_bytes", "Bytes that are remembered of the source's watched objects, as max-bytes counts them; absent while there are none.")
 	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
-	lag := seconds("reschedule_oldest_due_age", "How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended.")
+	lag := seconds("reschedule_oldest_due_age", "How long the key that is due longest waits for its first attempt, from the end of its slack; 0 when there is none, and while the source is suspended.")
 	next := seconds("reschedule_next_due_timestamp", "Unix time of the soonest due time that is still ahead; absent when there is none.")
 	if failed != nil {
 		return nil, failed

@@ -39,27 +39,33 @@ const maxDeferred = 1024
 // hasSlot reports whether one more may be under way: a quarter as many as keys.
 func (l *letterSlots) hasSlot(s *schedule.Spec) bool { return l.flights < max(1, s.MaxInFlight/4) }
 
-// take pops the next due row for which there is a slot, and takes the slot if it is a
-// dead letter's. It also returns the settings of that moment: of a suspended source no
-// row is taken.
-func (p *page) take(now time.Time) (timer.Row, *schedule.Spec, bool) {
+// dueRow is a row that may go, and the settings of the moment when it was taken.
+type dueRow struct {
+	timer.Row
+	part     timer.Part
+	settings *schedule.Spec
+}
+
+// take pops the next row that may go and has a slot, and takes the slot if it is a
+// dead letter's. Of a suspended source no row is taken. The caller must call done.
+func (p *page) take(now time.Time) (t dueRow, ok bool) {
 	p.mu.Lock()
-	settings := p.s.Spec() // with the lock: a key that came after the source was suspended is not taken
-	if settings.Suspend {
+	t.settings = p.s.Spec() // with the lock: a key that came after the source was suspended is not taken
+	if t.settings.Suspend {
 		p.mu.Unlock()
-		return timer.Row{}, nil, false
+		return t, false
 	}
-	row, ok := p.next(settings, now)
+	t.Row, t.part, ok = p.next(t.settings, now)
 	low := p.rows.NeedsLoad()
 	p.mu.Unlock()
 	if low {
 		p.load()
 	}
-	return row, settings, ok
+	return t, ok
 }
 
 // next is take under the lock.
-func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
+func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, timer.Part, bool) {
 	l := &p.letters
 	if l.hasSlot(settings) {
 		for len(l.deferred) > 0 {
@@ -70,7 +76,7 @@ func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
 				continue
 			}
 			l.flights++
-			return row, true
+			return row, timer.Guest, true
 		}
 		if l.more { // the rows that were left in the index are in front of the page
 			l.deferred, l.more = nil, false
@@ -78,13 +84,13 @@ func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
 		}
 	}
 	for {
-		row, ok := p.rows.Pop(now.UnixNano())
+		row, part, ok := p.rows.Pop(now.UnixNano())
 		switch {
-		case !ok || !schedule.IsDeadLetterKey(row.Key):
-			return row, ok
+		case !ok || row.Slack != timer.Apart:
+			return row, part, ok
 		case l.hasSlot(settings):
 			l.flights++
-			return row, true
+			return row, part, true
 		case len(l.deferred) < maxDeferred:
 			l.deferred = append(l.deferred, row)
 		default:
@@ -93,12 +99,64 @@ func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, bool) {
 	}
 }
 
-// release gives back the slot of a row that take has returned, if it was a dead letter's.
-func (p *page) release(key string) {
-	if schedule.IsDeadLetterKey(key) {
-		p.mu.Lock()
+// done ends what take began, and gives back the slot if it was a dead letter's. delivered: a delivery has
+// ended, otherwise the row was stale.
+func (p *page) done(key string, part timer.Part, delivered bool) {
+	letter := schedule.IsDeadLetterKey(key)
+	if !letter && part == timer.Guest {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if letter {
 		p.letters.flights--
+	} else {
+		p.rows.Done(p.s.now().UnixNano(), delivered)
+	}
+}
+
+// began lets all due keys go if they waited for the one whose delivery begins.
+func (p *page) began(part timer.Part, now time.Time) {
+	if part == timer.First {
+		p.mu.Lock()
+		p.rows.Release(now.UnixNano())
 		p.mu.Unlock()
+	}
+}
+
+// companyUntil is until when due keys wait for company; zero if none does.
+func (p *page) companyUntil(now time.Time) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.s.Spec().Suspend {
+		return time.Time{}
+	}
+	return instant(p.rows.Waits(now.UnixNano()))
+}
+
+func instant(at int64, ok bool) time.Time {
+	if !ok {
+		return time.Time{}
+	}
+	return time.Unix(0, at)
+}
+
+// row is the row of the page for a row of the due index.
+func (p *page) row(r store.Row) timer.Row {
+	t := timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision, Slack: timer.Apart}
+	if !schedule.IsDeadLetterKey(r.Key) {
+		t.Slack = int64(p.s.Spec().Resolve(r.Slack))
+	}
+	return t
+}
+
+// set gives the page what has changed of the settings of its source. With another slack its rows are read again.
+func (p *page) set(old, now *schedule.Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rows.Awake(int64(now.Company))
+	if old.Slack != now.Slack {
+		p.rows.Restart()
 	}
 }
 
@@ -106,7 +164,12 @@ func (p *page) release(key string) {
 func (p *page) add(key string, e *schedule.Entry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rows.Add(timer.Row{At: e.At().UnixNano(), Key: key, Revision: e.Revision})
+	return p.rows.Add(p.row(rowOf(key, e)))
+}
+
+// rowOf is the row that an entry has in the due index.
+func rowOf(key string, e *schedule.Entry) store.Row {
+	return store.Row{Position: store.Position{At: e.At(), Key: key}, Revision: e.Revision, Slack: e.OwnSlack()}
 }
 
 // resize gives the page another size.
@@ -177,7 +240,7 @@ func (p *page) read(after timer.Row, n int) error {
 	rows, more, err := p.s.q.store.Due(make([]store.Row, 0, n), p.s.uid, from, n)
 	loaded := make([]timer.Row, len(rows))
 	for i, r := range rows {
-		loaded[i] = timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision}
+		loaded[i] = p.row(r)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +275,7 @@ func (p *page) retry(row timer.Row, err error) {
 		unlock := s.stripes.lock(row.Key)
 		e, _, err := s.get(row.Key, outline)
 		if err == nil && e != nil {
-			row.At, row.Revision = e.At().UnixNano(), e.Revision
+			row = p.row(rowOf(row.Key, e))
 		}
 		unlock()
 		p.mu.Lock()

@@ -172,7 +172,9 @@ func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 	trim := !ok
 	if ok {
 		trim = s.Spec().Letters != settings.Letters
-		if old := s.settings.Swap(settings); old.Path() != settings.Path() && q.byPath[old.Path()] == s {
+		old := s.settings.Swap(settings)
+		s.page.set(old, settings)
+		if old.Path() != settings.Path() && q.byPath[old.Path()] == s {
 			delete(q.byPath, old.Path())
 		}
 	} else {

@@ -32,7 +32,9 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 	if e == nil || !f.Own && e.Expired(now) {
 		return schedule.View{}, false, nil
 	}
-	return schedule.NewView(key, e, under, f.Own, now), true, nil
+	v := schedule.NewView(key, e, under, f.Own, now)
+	v.WaitFor(s.page.companyUntil(now), s.Spec(), now)
+	return v, true, nil
 }
 
 // ListOptions select keys.
@@ -103,7 +105,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	views := make([]schedule.View, 0, len(items))
+	views, until := make([]schedule.View, 0, len(items)), s.page.companyUntil(now)
 	for _, item := range items {
 		if item.Entry == nil {
 			continue // it cannot be read
@@ -112,6 +114,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 		if o.ByDue && v.DueAt.After(now) && (o.State == Due || o.State == Retrying) {
 			return views, "", nil // the rest waits
 		}
+		v.WaitFor(until, s.Spec(), now)
 		if ok && o.State.has(&v) {
 			views = append(views, v)
 		}
@@ -147,12 +150,15 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 }
 
 // KeyDueBy reports whether a key of the source may be delivered by then, from the index,
-// without rows that are stale, and without dead letters.
+// without rows that are stale, without dead letters, and without keys that wait for company.
 func (s *Source) KeyDueBy(then time.Time) (bool, error) {
 	if err := s.enter(); err != nil {
 		return false, err
 	}
 	defer s.leave()
+	s.page.mu.Lock()
+	lets := s.page.rows.Lets(s.now().UnixNano(), then.UnixNano())
+	s.page.mu.Unlock()
 	var page [64]store.Row
 	for from := (store.Position{}); ; {
 		rows, more, err := s.q.store.Due(page[:0], s.uid, from, len(page))
@@ -160,7 +166,8 @@ func (s *Source) KeyDueBy(then time.Time) (bool, error) {
 			if r.At.After(then) {
 				return false, nil
 			}
-			if !schedule.IsDeadLetterKey(r.Key) {
+			waits := r.At.UnixNano() > lets && r.At.Add(s.Spec().Resolve(r.Slack)).After(then)
+			if !schedule.IsDeadLetterKey(r.Key) && !waits {
 				return true, nil
 			}
 			from = store.Position{At: r.At, Key: r.Key}
@@ -179,11 +186,12 @@ type Counts struct {
 	InFlight int64 // of keys: dead letters have slots of their own
 	// NextDueAt is the soonest due time still ahead, OldestDueAt the earliest
 	// one that has come, and OldestUntriedAt the earliest one that has come of a
-	// key that is not between two attempts; zero when there is none.
+	// key that is not between two attempts, counted from the end of its slack; zero when there is none.
 	NextDueAt, OldestDueAt, OldestUntriedAt time.Time
-	DeadLetters                             int64 // waiting for the dead letter sink
-	Kept                                    int64 // dead letters that are kept
-	LettersInFlight                         int64 // dead letters under way, a part of DeadLetters
+	CompanyUntil                            time.Time // until then due keys wait for company; zero if none does
+	DeadLetters                             int64     // waiting for the dead letter sink
+	Kept                                    int64     // dead letters that are kept
+	LettersInFlight                         int64     // dead letters under way, a part of DeadLetters
 }
 
 // Up to exactDue due keys the counts are exact. Above that they are counted again
@@ -221,12 +229,13 @@ func (s *Source) Counts() (Counts, error) {
 	return Counts{
 		Pending: max(u.keys.Load()-s.stripes.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.stripes.underWay.Load(),
 		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt,
-		DeadLetters: max(u.letters.Load()-u.kept.Load(), 0), Kept: u.kept.Load(), LettersInFlight: int64(letters),
+		CompanyUntil: s.page.companyUntil(s.now()),
+		DeadLetters:  max(u.letters.Load()-u.kept.Load(), 0), Kept: u.kept.Load(), LettersInFlight: int64(letters),
 	}, nil
 }
 
 func (s *Source) backlog() (store.Backlog, error) {
-	backlog, err := s.q.store.Backlog(s.uid, s.now(), exactDue, s.stripes.inFlight)
+	backlog, err := s.q.store.Backlog(s.uid, s.now(), s.Spec().Slack, exactDue, s.stripes.inFlight)
 	if err != nil || !backlog.Partial {
 		return backlog, err
 	}
@@ -236,7 +245,7 @@ func (s *Source) backlog() (store.Backlog, error) {
 		return s.counts.backlog, nil
 	}
 	start := time.Now()
-	backlog, err = s.q.store.Backlog(s.uid, s.now(), math.MaxInt, s.stripes.inFlight)
+	backlog, err = s.q.store.Backlog(s.uid, s.now(), s.Spec().Slack, math.MaxInt, s.stripes.inFlight)
 	if err == nil {
 		s.counts.backlog, s.counts.at, s.counts.took = backlog, time.Now(), time.Since(start)
 	}

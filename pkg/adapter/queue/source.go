@@ -62,6 +62,7 @@ func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {
 	}
 	q.join(s, settings.Namespace)
 	s.page.rows = timer.New(q.pageRows(len(q.sources) + 1))
+	s.page.rows.Awake(int64(settings.Company))
 	return s, nil
 }
 
@@ -129,11 +130,7 @@ func (s *Source) NextAt() time.Time {
 	if l := &s.page.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
 		return s.now()
 	}
-	at, ok := s.page.rows.Head()
-	if !ok {
-		return time.Time{}
-	}
-	return time.Unix(0, at)
+	return instant(s.page.rows.Next(s.now().UnixNano()))
 }
 
 // NextIsLetter reports whether Take may return a dead letter now, which goes to another sink.
@@ -144,17 +141,13 @@ func (s *Source) NextIsLetter() bool {
 	if l := &p.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
 		return true
 	}
-	return schedule.IsDeadLetterKey(p.rows.HeadKey())
+	return p.rows.NextIsApart(s.now().UnixNano())
 }
 
-// NextKeyAt is when the first key of the page may be delivered, without dead letters, which go
+// NextKeyAt is when the first key of the page is delivered at the latest, without dead letters, which go
 // to another sink; zero if the page has none.
 func (s *Source) NextKeyAt() time.Time {
 	s.page.mu.Lock()
 	defer s.page.mu.Unlock()
-	at, ok := s.page.rows.First(func(key string) bool { return !schedule.IsDeadLetterKey(key) })
-	if !ok {
-		return time.Time{}
-	}
-	return time.Unix(0, at)
+	return instant(s.page.rows.Must())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
 )
 
 const stripeCount = 64
@@ -39,6 +40,7 @@ type stripe struct {
 // activeFlight is a delivery under way, and how to end it. Its fields change under the stripe's lock.
 type activeFlight struct {
 	schedule.Flight
+	part    timer.Part
 	cancel  func()        // ends the attempt, once there is one
 	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }

@@ -277,11 +277,11 @@ func TestJitter_NeverEarly(t *testing.T) {
 func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	t.Parallel()
 	full := waitingKey
-	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), new(time.Hour), "u", "because"
+	full.ExpiresAt, full.MaxInterval, full.Slack, full.UID, full.Reason = t0.Add(time.Hour), new(time.Hour), new(time.Hour), "u", "because"
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, own := range []bool{false, true} {
 		c := apply(t, put(soon, Replace), &full, own, &Spec{})
-		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), Event: older}
+		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), MayWait: true, Event: older}
 		if !own {
 			want.PreviousDueAt = full.DueAt
 		}
@@ -291,12 +291,12 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	}
 	minute := time.Minute
 	everything := Request{
-		Delay: &minute, Policy: Replace, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other",
+		Delay: &minute, Policy: Replace, Event: newer, MaxInterval: &minute, Slack: &minute, ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other",
 		TraceParent: "p", TraceState: "s",
 	}
 	c := apply(t, &everything, &full, false, &Spec{})
 	want := &Entry{
-		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute,
+		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute, Slack: &minute, MayWait: true,
 		ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other", TraceParent: "p", TraceState: "s",
 	}
 	if diff := cmp.Diff(want, c.Entry); diff != "" {
@@ -309,20 +309,20 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	t.Parallel()
 	hour, minute := time.Hour, time.Minute
 	full := waitingKey
-	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), &hour, "u", "because"
+	full.ExpiresAt, full.MaxInterval, full.Slack, full.UID, full.Reason = t0.Add(time.Hour), &hour, &minute, "u", "because"
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, p := range []Policy{Earliest, Latest} {
 		for _, delay := range []time.Duration{soon, late} {
 			c := apply(t, put(delay, p), &full, false, &Spec{})
 			got := *c.Entry
-			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.PreviousDueAt, got.Attempt = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, time.Time{}, full.Attempt
+			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.PreviousDueAt, got.Attempt, got.MayWait = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, time.Time{}, full.Attempt, full.MayWait
 			if diff := cmp.Diff(full, got); diff != "" {
 				t.Errorf("%s in %v:\n%s", p, delay, diff)
 			}
 
-			r := &Request{Delay: &delay, Policy: p, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(minute), UID: "u", Reason: "other", TraceParent: "p"}
+			r := &Request{Delay: &delay, Policy: p, Event: newer, MaxInterval: &minute, Slack: &hour, ExpiresAt: t0.Add(minute), UID: "u", Reason: "other", TraceParent: "p"}
 			e := apply(t, r, &full, false, &Spec{}).Entry
-			if e.Event != newer || *e.MaxInterval != minute || !e.ExpiresAt.Equal(t0.Add(minute)) || e.Reason != "other" || e.TraceParent != "p" || e.TraceState != "" {
+			if e.Event != newer || *e.MaxInterval != minute || *e.Slack != hour || !e.ExpiresAt.Equal(t0.Add(minute)) || e.Reason != "other" || e.TraceParent != "p" || e.TraceState != "" {
 				t.Errorf("%s in %v: not everything given is there: %+v", p, delay, e)
 			}
 		}

@@ -37,6 +37,8 @@ type Entry struct {
 	LastFailure *LastFailure
 
 	MaxInterval *time.Duration // nil: the source's
+	Slack       *time.Duration // nil: the source's
+	MayWait     bool           // for company, within its slack: see [Entry.OwnSlack]
 	UID         string
 	Reason      string
 	Event       *Event // nil: the default event
@@ -157,6 +159,8 @@ type View struct {
 	*Entry
 	State    State
 	InFlight bool // a delivery is under way, of this or of an older occurrence
+	// CompanyUntil is when the key, which is due and waits for company, is delivered at the latest; else zero.
+	CompanyUntil time.Time
 }
 
 // Retrying reports that the key is between two attempts.
@@ -168,6 +172,13 @@ func (v *View) Attempts() uint32 {
 		return increment(v.Tries)
 	}
 	return v.Tries
+}
+
+// WaitFor notes that due keys of the source wait for company until an instant, at the latest; zero if none does.
+func (v *View) WaitFor(until time.Time, src *Spec, now time.Time) {
+	if end := v.SlackEnd(src); v.State == Due && !until.IsZero() && end.After(now) {
+		v.CompanyUntil = until
+	}
 }
 
 // NewView returns the view of an entry. own: the delivery under way is of this

@@ -93,11 +93,11 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	e := flyingKey
-	e.MaxInterval, e.UID, e.Reason, e.TraceParent, e.TraceState, e.ExpiresAt = &hour, "u", "because", "p", "s", t0.Add(hour)
+	e.MaxInterval, e.Slack, e.UID, e.Reason, e.TraceParent, e.TraceState, e.ExpiresAt = &hour, &hour, "u", "because", "p", "s", t0.Add(hour)
 	got := end(&Spec{}, &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
-		MaxInterval: &hour, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",
+		MaxInterval: &hour, Slack: &hour, MayWait: true, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -157,6 +157,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 		return e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
 	case o.Again != nil && o.Kind != Failed:
 		n := e.renew(in, o.Again.time(in, least))
+		n.MayWait = o.Again.mayWait(in.Now)
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -164,7 +165,9 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	case o.Kind == Succeeded && (o.Never || e.Event.Ends()), interval <= 0:
 		return nil
 	default:
-		return e.renew(in, in.after(max(interval, least, MinWait)))
+		n := e.renew(in, in.after(max(interval, least, MinWait)))
+		n.MayWait = true
+		return n
 	}
 }
 
@@ -172,7 +175,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: due,
-		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
+		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 	}
 }
@@ -189,6 +192,7 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	if o.Again != nil {
 		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
 			n.PreviousDueAt, n.DueAt, n.RetryAt = n.DueAt, at, time.Time{}
+			n.MayWait = n.MayWait && o.Again.mayWait(in.Now)
 			n.Revision, changed = in.Revision, true
 		}
 	}
@@ -308,7 +312,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
-		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event,
+		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Reason: e.Reason, Event: e.Event,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 		DeadLetter: &DeadLetter{
 			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,
@@ -326,7 +330,7 @@ func (e *Entry) Recover() (*Entry, bool) {
 	n := *e
 	n.UnfinishedAt = time.Time{}
 	if e.UnfinishedAt.Before(e.DueAt) {
-		n.DueAt, n.UnfinishedAt, n.RetryAt = e.UnfinishedAt, e.DueAt, time.Time{}
+		n.DueAt, n.UnfinishedAt, n.RetryAt, n.MayWait = e.UnfinishedAt, e.DueAt, time.Time{}, false
 	}
 	return &n, true
 }

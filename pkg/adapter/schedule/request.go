@@ -37,6 +37,7 @@ type Request struct {
 	Policy      Policy // "": the source's
 	Event       *Event
 	MaxInterval *time.Duration
+	Slack       *time.Duration
 	ExpiresAt   time.Time
 	UID         string
 	// UIDIfNone: the uid is what another object says, so it only fills in a uid that the key
@@ -217,7 +218,7 @@ func (e *Entry) behind(cur *Entry, own bool) {
 	owed, since := cur.dueAgainAt(), cur.UnfinishedAt
 	if own {
 		if since = cur.DueAt; !owed.IsZero() && owed.Before(e.DueAt) {
-			e.DueAt = owed // an event never postpones
+			e.DueAt, e.MayWait = owed, false // an event never postpones
 		}
 	}
 	if since.Before(e.DueAt) || !own && !owed.IsZero() {
@@ -243,7 +244,7 @@ func (r *Request) policy(src *Spec) Policy {
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
-		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, UID: r.UID, Reason: r.Reason, Event: r.Event,
+		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, UID: r.UID, Reason: r.Reason, Event: r.Event,
 		TraceParent: r.TraceParent, TraceState: r.TraceState,
 	}
 	if cur == nil {
@@ -260,6 +261,9 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	}
 	if e.MaxInterval == nil {
 		e.MaxInterval = cur.MaxInterval
+	}
+	if e.Slack == nil {
+		e.Slack = cur.Slack
 	}
 	if e.UID == "" {
 		e.UID = cur.UID
@@ -280,13 +284,14 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 	}
 	var delay time.Duration
 	jitter := r.Jitter
+	e.MayWait = r.mayWait(in.Now)
 	switch {
 	case r.Backoff != nil:
 		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
 			if delay = r.interval(cur, in.Source); delay <= 0 {
 				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", in.Key, most)
 			}
-			e.Attempt = 0
+			e.Attempt, e.MayWait = 0, true
 			if jitter == 0 { // maxInterval gives the time
 				jitter = in.Source.Jitter
 			}
@@ -331,15 +336,16 @@ func (r *Request) interval(cur *Entry, src *Spec) time.Duration {
 
 // merge gives e the sooner or the later of the requested time and the time of cur.
 // Between two attempts the time of the next attempt counts, and the original due
-// time stays unless the new one is sooner.
+// time stays unless the new one is sooner. The sooner time may wait only if both may.
 func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 	if policy == Latest {
 		if at.After(cur.At()) {
 			return Replaced
 		}
-		e.DueAt, e.RetryAt = cur.DueAt, cur.RetryAt
+		e.DueAt, e.RetryAt, e.MayWait = cur.DueAt, cur.RetryAt, cur.MayWait
 		return Merged
 	}
+	e.MayWait = e.MayWait && cur.MayWait
 	if at.Before(cur.DueAt) {
 		return Replaced
 	}

@@ -37,8 +37,7 @@ type Spec struct {
 	MaxInterval time.Duration // 0 = off
 	// Jitter is the share of itself that a wait which an outcome asks for may grow by.
 	Jitter float64
-	// WarmUp is how long before a due time the sink is called to be awake then; 0 = off.
-	WarmUp  time.Duration
+	Waking
 	Letters Letters
 	Ingest  Ingest
 	Watch   *Watch // nil: the source watches nothing
@@ -52,6 +51,16 @@ type Spec struct {
 	// Ceilings bound the sources of the namespace together.
 	Ceilings Ceilings
 	Suspend  bool
+}
+
+// Waking is when the sink of a source wakes.
+type Waking struct {
+	// WarmUp is how long before a due time the sink is called to be awake then; 0 = off.
+	WarmUp time.Duration
+	// Slack is for how long an occurrence may wait for company: see [Entry.OwnSlack].
+	Slack time.Duration
+	// Company is how long after a delivery the sink is taken to be awake.
+	Company time.Duration
 }
 
 // Targets are where a source delivers to.

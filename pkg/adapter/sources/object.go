@@ -49,8 +49,10 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 		Audit:    spec.Audit,
 		Suspend:  spec.Suspend,
 		Jitter:   *spec.Jitter,
-		WarmUp:   r.duration("spec.warmUp", *spec.WarmUp),
-		Letters:  schedule.Letters{Keep: int(*spec.DeadLetters.Keep), MaxAge: r.duration("spec.deadLetters.maxAge", *spec.DeadLetters.MaxAge)},
+		Waking: schedule.Waking{
+			WarmUp: r.duration("spec.warmUp", *spec.WarmUp), Slack: r.duration("spec.slack", *spec.Slack), Company: schedule.DefaultCompany,
+		},
+		Letters: schedule.Letters{Keep: int(*spec.DeadLetters.Keep), MaxAge: r.duration("spec.deadLetters.maxAge", *spec.DeadLetters.MaxAge)},
 	}
 	cuts := limit(src, spec, config.For(o.Namespace))
 	if spec.MaxInterval != nil {
@@ -61,6 +63,7 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 	}
 	if spec.Scale != nil {
 		src.Scale = r.scale(o)
+		src.Company = src.Scale.Cooldown
 	}
 	if spec.CloudEventOverrides != nil {
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)

@@ -161,3 +161,22 @@ func FuzzDurationPatterns(f *testing.F) {
 		}
 	})
 }
+
+// A sink counts as awake for 10 s after a delivery, or for as long as its workload stays awake.
+func TestFromObject_CompanyIsTheCooldown(t *testing.T) {
+	t.Parallel()
+	o := &v1alpha1.RescheduleSource{}
+	for _, c := range []struct {
+		scale *v1alpha1.RescheduleSourceScale
+		want  time.Duration
+	}{
+		{nil, schedule.DefaultCompany},
+		{&v1alpha1.RescheduleSourceScale{TargetRef: v1alpha1.ScaleTarget{APIVersion: "apps/v1", Kind: "Deployment", Name: "a"}, Cooldown: new("1m")}, time.Minute},
+	} {
+		o.Namespace, o.Name, o.Spec.Scale = "ops", "a", c.scale
+		o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "a"}
+		if src, err := FromObject(o, schedule.Targets{}, nil); err != nil || src.Company != c.want {
+			t.Errorf("%v, want %v, %v", src, c.want, err)
+		}
+	}
+}

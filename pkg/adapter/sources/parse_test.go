@@ -37,6 +37,7 @@ func defaults(name string) *schedule.Spec {
 			BackoffDelay: schedule.DefaultBackoffDelay, Timeout: schedule.DefaultTimeout,
 		},
 		Policy: schedule.Replace, Ingest: schedule.Ingest{Policy: schedule.Earliest, Policies: []schedule.Policy{schedule.Earliest, schedule.Keep}, MaxDelay: 365 * 24 * time.Hour},
+		Waking:  schedule.Waking{Company: schedule.DefaultCompany},
 		Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
 		Limits:  schedule.Limits{MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending},
 	}
@@ -51,7 +52,7 @@ func fullExample() *schedule.Spec {
 		Delivery: schedule.Delivery{
 			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max, BackoffMax: &longest,
 		},
-		Policy: schedule.Replace, MaxInterval: 10 * time.Hour,
+		Policy: schedule.Replace, MaxInterval: 10 * time.Hour, Waking: schedule.Waking{Company: schedule.DefaultCompany},
 		Ingest: schedule.Ingest{
 			Key: "event.kind + '/' + event.namespace + '/' + event.name", When: "event.data.metadata.generation != event.data.status.observedGeneration",
 			Policy: schedule.Earliest, Policies: []schedule.Policy{schedule.Earliest, schedule.Keep}, MaxDelay: 365 * 24 * time.Hour,
@@ -172,6 +173,7 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 		{"ingest: {policies: [latest, fail]}", func(s *schedule.Spec) { s.Ingest.Policies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
 		{"deadLetters: {keep: 0}", func(s *schedule.Spec) { s.Letters.Keep = 0 }},
 		{"deadLetters: {maxAge: P1D}", func(s *schedule.Spec) { s.Letters.MaxAge = 24 * time.Hour }},
+		{"slack: 10m", func(s *schedule.Spec) { s.Slack = 10 * time.Minute }},
 		{"warmUp: 3s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second }},
 		{"jitter: 0.25", func(s *schedule.Spec) { s.Jitter = 0.25 }},
 		{"ingest: {maxDelay: PT1H}", func(s *schedule.Spec) { s.Ingest.MaxDelay = time.Hour }},

@@ -195,7 +195,7 @@ func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any))
 	}
 	_, _, expiredErr := db.Expired(golden.Add(24*time.Hour), SourceRow{}, 1000)
 	_, _, dueErr := db.ListDue("s", "", Position{}, 1000, 1000)
-	_, backlogErr := db.Backlog("s", golden, 1000, nil)
+	_, backlogErr := db.Backlog("s", golden, 0, 1000, nil)
 	if err := errors.Join(expiredErr, dueErr, backlogErr); err != nil {
 		fail("%v", err)
 	}

@@ -29,6 +29,7 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	d.at = 1
 	e := &schedule.Entry{}
 	fields := d.uvarint()
+	e.MayWait = fields&mayWait != 0
 	if fields&^knownFields != 0 {
 		d.fail(errField)
 	}
@@ -76,6 +77,12 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	}
 	if fields&hasPreviousDueAt != 0 {
 		e.PreviousDueAt = d.instant()
+	}
+	if fields&hasSlack != 0 {
+		slack := time.Duration(d.varint())
+		if e.Slack = &slack; slack < 0 {
+			d.fail(errRange)
+		}
 	}
 	if err := d.end(); err != nil {
 		return nil, err

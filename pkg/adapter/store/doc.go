@@ -24,7 +24,7 @@
 //
 //	s/ source 0 key                       → the record (below)
 //	e/ source 0 key                       → the body of the entry's event; only with an event
-//	d/ source 0 at key 0 revision         → empty, or 'r' if the entry has a RetryAt
+//	d/ source 0 at key 0 revision         → empty; 'r' if the entry has a RetryAt; 's' and the slack, a varint, if it may wait
 //	r/ source 0 due key 0 revision        → empty; only entries with a RetryAt
 //	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
 //	u/ source 0 key                       → instant, revision; only with an UnfinishedAt
@@ -59,7 +59,7 @@
 //	| attempt, tries, uvarint | maxInterval, varint
 //	| uid, reason, traceparent, tracestate, each uvarint length and bytes
 //	| event: size of the body, uvarint, id | dead letter | last failure: 8 bytes, code, data
-//	| previousDueAt, 8 bytes
+//	| previousDueAt, 8 bytes | slack, varint
 //
 //	body of an event, in e/: field bits | source | time (seconds, nanoseconds, offset)
 //	| type, subject, datacontenttype, dataschema

@@ -52,10 +52,11 @@ func (o *dueOrder) done(err *error) {
 func (o *dueOrder) stepDue(ok bool) {
 	for ; ok; ok = o.due.Next() {
 		o.rowsRead++
-		if value, err := o.due.ValueAndErr(); err != nil || len(value) > 0 {
+		value, err := o.due.ValueAndErr()
+		if err != nil || len(value) > 0 && value[0] == retryMark {
 			continue // a value that cannot be read ends the scan with an error
 		}
-		row, err := parseTimed(o.due.Key()[o.duePre:])
+		row, err := parseDue(o.due.Key()[o.duePre:], value)
 		if err == nil {
 			o.dueAt, o.dueOK = row, true
 			return
@@ -135,7 +136,7 @@ func (db *records) ListDue(source, prefix string, after Position, limit, scan in
 }
 
 // Backlog implements Store.
-func (db *records) Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
+func (db *records) Backlog(source string, now time.Time, slack time.Duration, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
 	o, err := db.newDueOrder(db.db, source, Position{})
 	if err != nil {
 		return b, err
@@ -169,11 +170,16 @@ func (db *records) Backlog(source string, now time.Time, limit int, skip func(ke
 		if b.Due++; b.Due == 1 {
 			b.OldestAt = row.At
 		}
-		switch {
-		case retrying:
+		if retrying {
 			b.Retrying++
-		case b.OldestUntriedAt.IsZero():
-			b.OldestUntriedAt = row.At
+			continue
+		}
+		waits := row.Slack
+		if waits == schedule.SourcesSlack {
+			waits = slack
+		}
+		if at := row.At.Add(waits); !at.After(now) && (b.OldestUntriedAt.IsZero() || at.Before(b.OldestUntriedAt)) {
+			b.OldestUntriedAt = at
 		}
 	}
 }

@@ -59,26 +59,33 @@ func (db *DB) Overview() (Overview, error) {
 
 // Dump is an entry in readable form. Data is base64 in JSON.
 type Dump struct {
-	Source        string               `json:"source"`
-	Key           string               `json:"key"`
-	Revision      uint64               `json:"revision"`
-	Occurrence    uint64               `json:"occurrence"`
-	EventID       string               `json:"eventID"`
-	ScheduledAt   time.Time            `json:"scheduledAt,omitzero"`
-	DueAt         time.Time            `json:"dueAt,omitzero"`
-	PreviousDueAt time.Time            `json:"previousDueAt,omitzero"`
-	RetryAt       time.Time            `json:"retryAt,omitzero"`
-	ExpiresAt     time.Time            `json:"expiresAt,omitzero"`
-	UnfinishedAt  time.Time            `json:"unfinishedAt,omitzero"`
-	Attempt       uint32               `json:"attempt"`
-	Tries         uint32               `json:"tries"`
-	MaxInterval   string               `json:"maxInterval,omitempty"`
-	UID           string               `json:"uid,omitempty"`
-	Reason        string               `json:"reason,omitempty"`
-	TraceParent   string               `json:"traceParent,omitempty"`
-	TraceState    string               `json:"traceState,omitempty"`
-	Event         *schedule.Event      `json:"event,omitempty"`
-	DeadLetter    *schedule.DeadLetter `json:"deadLetter,omitempty"`
+	Source        string    `json:"source"`
+	Key           string    `json:"key"`
+	Revision      uint64    `json:"revision"`
+	Occurrence    uint64    `json:"occurrence"`
+	EventID       string    `json:"eventID"`
+	ScheduledAt   time.Time `json:"scheduledAt,omitzero"`
+	DueAt         time.Time `json:"dueAt,omitzero"`
+	PreviousDueAt time.Time `json:"previousDueAt,omitzero"`
+	RetryAt       time.Time `json:"retryAt,omitzero"`
+	ExpiresAt     time.Time `json:"expiresAt,omitzero"`
+	UnfinishedAt  time.Time `json:"unfinishedAt,omitzero"`
+	Attempt       uint32    `json:"attempt"`
+	Tries         uint32    `json:"tries"`
+	dumpWaits
+	UID         string               `json:"uid,omitempty"`
+	Reason      string               `json:"reason,omitempty"`
+	TraceParent string               `json:"traceParent,omitempty"`
+	TraceState  string               `json:"traceState,omitempty"`
+	Event       *schedule.Event      `json:"event,omitempty"`
+	DeadLetter  *schedule.DeadLetter `json:"deadLetter,omitempty"`
+}
+
+// dumpWaits is how long the key may wait.
+type dumpWaits struct {
+	MaxInterval string `json:"maxInterval,omitempty"`
+	Slack       string `json:"slack,omitempty"`
+	MayWait     bool   `json:"mayWait,omitempty"`
 }
 
 // NewDump returns an entry in readable form.
@@ -86,11 +93,14 @@ func NewDump(source, key string, e *schedule.Entry, storeID string) Dump {
 	d := Dump{
 		Source: source, Key: key, Revision: e.Revision, Occurrence: e.Occurrence, EventID: e.EventID(storeID),
 		ScheduledAt: e.ScheduledAt, DueAt: e.DueAt, PreviousDueAt: e.PreviousDueAt, RetryAt: e.RetryAt, ExpiresAt: e.ExpiresAt,
-		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, UID: e.UID, Reason: e.Reason,
+		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, dumpWaits: dumpWaits{MayWait: e.MayWait}, UID: e.UID, Reason: e.Reason,
 		TraceParent: e.TraceParent, TraceState: e.TraceState, Event: e.Event, DeadLetter: e.DeadLetter,
 	}
 	if e.MaxInterval != nil {
 		d.MaxInterval = e.MaxInterval.String()
+	}
+	if e.Slack != nil {
+		d.Slack = e.Slack.String()
 	}
 	return d
 }

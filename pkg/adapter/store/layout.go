@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // The first byte of a key names its table; the second is always '/', so that a
@@ -29,6 +31,9 @@ const (
 // it, so the order of rows is the order of (source, key), whatever their
 // lengths.
 const end = 0
+
+// slackMark begins the value of a due row whose entry may wait for company. Its slack follows, a varint.
+const slackMark = 's'
 
 // retryMark is the value of a due row whose entry is between two attempts: its
 // original due time has a row of its own in the retry table.
@@ -125,6 +130,20 @@ func parseTimed(b []byte) (Row, error) {
 		Position: Position{At: instant(b), Key: string(b[8 : 8+n])},
 		Revision: binary.BigEndian.Uint64(b[9+n:]),
 	}, nil
+}
+
+// parseDue reads what follows the source in a row of the due table, and its value.
+func parseDue(b, value []byte) (Row, error) {
+	r, err := parseTimed(b)
+	if err != nil || len(value) == 0 || value[0] == retryMark {
+		return r, err
+	}
+	slack, n := binary.Varint(value[1:])
+	if value[0] != slackMark || n != len(value)-1 || slack < int64(schedule.SourcesSlack) {
+		return r, errRow
+	}
+	r.Slack = time.Duration(slack)
+	return r, nil
 }
 
 // parseExpiry reads a whole row of the expiry table.

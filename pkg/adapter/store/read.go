@@ -236,7 +236,11 @@ func (db *records) Due(dst []Row, source string, after Position, limit int) (_ [
 		if n >= limit {
 			return dst, true, nil
 		}
-		row, err := parseTimed(it.Key()[len(prefix):])
+		value, err := it.ValueAndErr()
+		if err != nil {
+			continue // it ends the scan with an error
+		}
+		row, err := parseDue(it.Key()[len(prefix):], value)
 		if err != nil {
 			db.skip(it.Key(), err)
 			continue

@@ -35,6 +35,8 @@ const (
 	hasLastFailure               //
 	hasPreviousDueAt             //
 	endsKey                      // of the event, nothing follows: a change that reads no body asks
+	hasSlack                     //
+	mayWait                      // nothing follows
 	knownFields      = 1<<iota - 1
 )
 
@@ -87,6 +89,8 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	set(e.LastFailure != nil, hasLastFailure)
 	set(!e.PreviousDueAt.IsZero(), hasPreviousDueAt)
 	set(e.Event.Ends(), endsKey)
+	set(e.Slack != nil, hasSlack)
+	set(e.MayWait, mayWait)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -127,6 +131,9 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	}
 	if !e.PreviousDueAt.IsZero() {
 		dst = appendInstant(dst, e.PreviousDueAt)
+	}
+	if e.Slack != nil {
+		dst = binary.AppendVarint(dst, int64(*e.Slack))
 	}
 	return dst
 }

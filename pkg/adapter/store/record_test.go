@@ -23,7 +23,7 @@ var golden = time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC)
 
 // goldenEntries have one entry of each kind. The files must never change while the version stays.
 func goldenEntries() map[string]*schedule.Entry {
-	hours := 10 * time.Hour
+	hours, slack := 10*time.Hour, 10*time.Minute
 	return map[string]*schedule.Entry{
 		"bare": {Revision: 1, Occurrence: 1, ScheduledAt: golden, DueAt: golden.Add(time.Minute)},
 		"full": {
@@ -52,6 +52,8 @@ func goldenEntries() map[string]*schedule.Entry {
 			DeadLetter: &schedule.DeadLetter{Key: "GitRepo/a/b", Due: golden, ID: "id-8", Attempt: 20, Tries: 21, Revision: 8,
 				Failure: schedule.Failure{Dest: "http://sink", Data: []byte("dispatch error")}},
 		},
+		"mayWait":    {Revision: 3, Occurrence: 3, DueAt: golden, MayWait: true},
+		"slack":      {Revision: 3, Occurrence: 3, DueAt: golden, MayWait: true, Slack: &slack},
 		"before1970": {Revision: 1<<64 - 1, ScheduledAt: time.Unix(-1, 5).UTC(), DueAt: time.Unix(0, -1<<63).UTC()},
 	}
 }

@@ -34,8 +34,10 @@ func (r *rows) derive(source, key string, e *schedule.Entry) {
 	}
 	r.buf = appendTimedKey(r.buf, tableDue, source, e.At(), key, e.Revision)
 	mid := len(r.buf)
-	if !e.RetryAt.IsZero() {
+	if slack := e.OwnSlack(); !e.RetryAt.IsZero() {
 		r.buf = append(r.buf, retryMark)
+	} else if slack != 0 {
+		r.buf = binary.AppendVarint(append(r.buf, slackMark), int64(slack))
 	}
 	r.add(0, mid)
 	if !e.RetryAt.IsZero() {

@@ -230,12 +230,12 @@ func (db *records) hidden(s *span, limit int) ([]Row, error) {
 		})
 		found = found[:min(len(found), limit)]
 	}
-	err := db.derived(s, func(key, _ []byte) error {
+	err := db.derived(s, func(key, value []byte) error {
 		source, rest, ok := bytes.Cut(key[2:], []byte{end})
 		if !ok || len(source) == 0 {
 			return nil
 		}
-		row, err := parseTimed(rest)
+		row, err := parseDue(rest, value)
 		if err != nil {
 			return err
 		}

@@ -114,9 +114,9 @@ type Store interface {
 	ListDue(source, prefix string, after Position, limit, scan int) (_ []Item, next Position, err error)
 
 	// Backlog counts the keys that are due at now, without dead letters and keys for
-	// which skip returns true. It stops at limit rows, or, if very many rows do not
+	// which skip returns true. slack is the source's. It stops at limit rows, or, if very many rows do not
 	// count, at some multiple of that.
-	Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
+	Backlog(source string, now time.Time, slack time.Duration, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
 
 	// Expired returns up to limit rows of all sources that come after the given
 	// row and whose expiry is not after now, oldest first. next is the soonest
@@ -241,6 +241,7 @@ func (p Position) Before(o Position) bool {
 type Row struct {
 	Position
 	Revision uint64
+	Slack    time.Duration // [schedule.Entry.OwnSlack]; only of rows of the due order
 }
 
 // SourceRow is a row of an index over all sources.
@@ -261,7 +262,7 @@ type Backlog struct {
 	Due             int       // keys whose due time has come
 	Retrying        int       // due keys between two attempts
 	OldestAt        time.Time // the earliest due time of the due keys
-	OldestUntriedAt time.Time // the earliest due time of the due keys that are not between two attempts
+	OldestUntriedAt time.Time // the earliest end of the slack, if it has come, of the due keys that are not between two attempts
 	NextAt          time.Time // the soonest due time of the keys that are not due
 	Partial         bool      // it stopped counting: there may be more
 }

@@ -1,7 +1,8 @@
 // Package timer keeps the near horizon of one source: the next page of its
 // due index, ordered by time, in bounded memory.
 //
-// It guarantees that [Page.Pop] never skips a row: a row of the index is in the
+// It guarantees that [Page.Pop] never skips a row, and returns none before its time nor
+// one with slack later than its slack allows: a row of the index is in the
 // page, or behind the page's end and will be loaded, or was popped. A row may come
 // twice, or be stale, when a key was rescheduled: the caller must compare it with
 // the key's entry.
@@ -11,7 +12,8 @@
 // it stays in the index only. When half of the page is used up the owner loads more
 // rows from the end on, outside its lock. Rows that arrive during the load are put
 // aside and sorted in when the load ends. When too many rows arrive before the end,
-// the later half is dropped and the end moves back.
+// the later half is dropped and the end moves back. Which due rows wait for company is
+// in company.go.
 //
 // It does no I/O, has no clock and no lock: the queue has all three.
 package timer
@@ -26,6 +28,8 @@ type Row struct {
 	At       int64
 	Key      string
 	Revision uint64
+	// Slack is for how long the row may wait for company, in nanoseconds, or [Apart].
+	Slack int64
 }
 
 func compare(a, b Row) int {
@@ -45,11 +49,13 @@ type Page struct {
 	loading  bool
 	arrivals []Row // arrived behind the end while loading
 	overflow bool  // too many arrived: the load is void
+
+	company
 }
 
 // New returns an empty page of about limit rows, at least 2. It needs a load.
 func New(limit int) *Page {
-	return &Page{limit: max(limit, 2), end: Row{At: -1 << 63}}
+	return &Page{limit: max(limit, 2), end: Row{At: never}, company: company{released: never, ended: never}}
 }
 
 // minArrivals is how many rows may be put aside during a load, however small the
@@ -65,7 +71,7 @@ func (p *Page) Resize(limit int) {
 	}
 }
 
-// Add adds a row of the index, and reports whether the row is the next one now.
+// Add adds a row of the index, and reports whether [Page.Next] may be sooner now.
 func (p *Page) Add(r Row) bool {
 	if !p.complete && compare(r, p.end) > 0 {
 		switch {
@@ -81,7 +87,7 @@ func (p *Page) Add(r Row) bool {
 	if len(p.rows) > 2*p.limit {
 		p.trim()
 	}
-	return p.rows[0] == r
+	return p.rows[0] == r || p.patient > 0 && (!p.known || r.bound() <= min(p.must, p.apart))
 }
 
 // trim drops the later half of the page; the index still has it. Of several rows
@@ -92,6 +98,7 @@ func (p *Page) trim() {
 		return cmp.Or(compare(a, b), cmp.Compare(b.Revision, a.Revision))
 	}) // a sorted slice is a heap
 	p.rows = compact(p.rows)
+	defer p.count()
 	if len(p.rows) <= p.limit {
 		return
 	}
@@ -106,44 +113,18 @@ func compact(rows []Row) []Row {
 	return slices.CompactFunc(rows, func(a, b Row) bool { return compare(a, b) == 0 })
 }
 
-// Head is the time of the next row.
-func (p *Page) Head() (at int64, ok bool) {
-	if len(p.rows) == 0 {
-		return 0, false
-	}
-	return p.rows[0].At, true
-}
-
-// HeadKey is the key of the next row, "" without one.
-func (p *Page) HeadKey() string {
-	if len(p.rows) == 0 {
-		return ""
-	}
-	return p.rows[0].Key
-}
-
-// First is the time of the first row in memory whose key is one of those wanted.
-func (p *Page) First(wanted func(key string) bool) (at int64, ok bool) {
-	for _, r := range p.rows {
-		if (!ok || r.At < at) && wanted(r.Key) {
-			at, ok = r.At, true
-		}
-	}
-	return at, ok
-}
-
-// Pop takes the next row off if its time has come.
-func (p *Page) Pop(now int64) (Row, bool) {
-	if len(p.rows) == 0 || p.rows[0].At > now {
-		return Row{}, false
-	}
-	r := p.rows[0]
-	last := len(p.rows) - 1
-	p.rows[0] = p.rows[last]
+// take takes the i-th row off the heap.
+func (p *Page) take(i int) Row {
+	r, last := p.rows[i], len(p.rows)-1
+	p.rows[i] = p.rows[last]
 	p.rows[last] = Row{}
 	p.rows = p.rows[:last]
-	p.down()
-	return r, true
+	if i < last {
+		p.down(i)
+		p.up(i)
+	}
+	p.left(r)
+	return r
 }
 
 // NeedsLoad reports that the page runs low and the index may have more.
@@ -165,6 +146,7 @@ func (p *Page) EndLoad(rows []Row, more bool) {
 	if void {
 		return
 	}
+	p.known = false // the end moves
 	for _, r := range rows {
 		p.push(r)
 	}
@@ -186,7 +168,8 @@ func (p *Page) AbortLoad() {
 
 // Restart drops all rows: the next load begins at the start of the index.
 func (p *Page) Restart() {
-	p.rows, p.end, p.complete = nil, Row{At: -1 << 63}, false
+	p.rows, p.end, p.complete = nil, Row{At: never}, false
+	p.count()
 	p.arrivals, p.overflow = nil, p.loading // a load under way began behind the new end
 }
 
@@ -195,7 +178,12 @@ func (p *Page) Len() int { return len(p.rows) }
 
 func (p *Page) push(r Row) {
 	p.rows = append(p.rows, r)
-	for i := len(p.rows) - 1; i > 0; {
+	p.came(r)
+	p.up(len(p.rows) - 1)
+}
+
+func (p *Page) up(i int) {
+	for i > 0 {
 		parent := (i - 1) / 2
 		if compare(p.rows[parent], p.rows[i]) <= 0 {
 			return
@@ -205,8 +193,8 @@ func (p *Page) push(r Row) {
 	}
 }
 
-func (p *Page) down() {
-	for i := 0; ; {
+func (p *Page) down(i int) {
+	for {
 		child := 2*i + 1
 		if child >= len(p.rows) {
 			return

@@ -39,16 +39,22 @@ func history(t *testing.T, seed uint64) {
 		at, _ := slices.BinarySearchFunc(index, row, compare)
 		index = slices.Insert(index, at, row)
 	}
-	revision := uint64(0)
+	revision, patient := uint64(0), r.IntN(4) > 0
 	fresh := func() Row {
 		revision++
-		return Row{At: r.Int64N(60), Key: fmt.Sprint(r.IntN(80)), Revision: revision}
+		row := Row{At: r.Int64N(60), Key: fmt.Sprint(r.IntN(80)), Revision: revision}
+		if patient {
+			row.Slack = max(r.Int64N(40)-10, Apart)
+		}
+		return row
 	}
 	for range r.IntN(50) {
 		set(fresh())
 	}
 	limit := 2 + r.IntN(10)
 	p := New(limit)
+	sink := awakening{span: r.Int64N(8)}
+	p.Awake(sink.span)
 	var snapshot []Row
 	loading, more := false, false
 	begin := func() {
@@ -65,7 +71,9 @@ func history(t *testing.T, seed uint64) {
 	}
 	now := int64(0)
 	for range 400 {
-		switch r.IntN(6) {
+		switch r.IntN(7) {
+		case 6:
+			sink.end(p, now)
 		case 0, 1:
 			row := fresh()
 			row.At += now
@@ -86,14 +94,23 @@ func history(t *testing.T, seed uint64) {
 			}
 		default:
 			now += r.Int64N(3)
-			for row, ok := p.Pop(now); ok; row, ok = p.Pop(now) {
-				if current[row.Key] == row { // else stale: dropped, as the queue does
+			for row, part, ok := p.Pop(now); ok; row, part, ok = p.Pop(now) {
+				isCurrent := current[row.Key] == row // else stale: dropped, as the queue does
+				if problem := sink.take(p, row, part, isCurrent, now); problem != "" {
+					fail("%+v at %d: %s", row, now, problem)
+				}
+				if isCurrent {
 					delete(current, row.Key)
 					index = slices.DeleteFunc(index, func(x Row) bool { return x == row })
 				}
 			}
-			if !loading && !p.NeedsLoad() && len(index) > 0 && index[0].At <= now {
-				fail("row %+v is due at %d and was not handed out", index[0], now)
+			if at, ok := p.Next(now); ok && at <= now {
+				fail("Next at %d is %d, and Pop returns none", now, at)
+			}
+			for _, row := range index {
+				if !loading && !p.NeedsLoad() && row.bound() <= now {
+					fail("row %+v has used up its slack at %d and was not handed out", row, now)
+				}
 			}
 		}
 		if p.Len() > 2*limit+4*limit+limit {
@@ -109,7 +126,7 @@ func history(t *testing.T, seed uint64) {
 			loading = false
 			p.EndLoad(snapshot, more)
 		}
-		row, ok := p.Pop(1 << 60)
+		row, _, ok := p.Pop(1 << 60)
 		if !ok {
 			break
 		}
@@ -120,6 +137,48 @@ func history(t *testing.T, seed uint64) {
 	}
 	if len(index) != 0 {
 		fail("%d rows were never handed out: %+v", len(index), index)
+	}
+}
+
+// awakening is what the sink of a page does.
+type awakening struct {
+	span, ended int64
+	hosts       int
+	released    int64
+}
+
+// take says what is wrong with a row that is handed out, "" if nothing is.
+func (s *awakening) take(p *Page, row Row, part Part, isCurrent bool, now int64) string {
+	awake := s.hosts > 0 || s.ended > 0 && now < s.ended+s.span
+	if part != Guest {
+		s.hosts++
+		defer func() {
+			if !isCurrent {
+				s.hosts--
+				p.Done(now, false)
+			} else if part == First {
+				s.released = now
+				p.Release(now)
+			}
+		}()
+	}
+	switch {
+	case row.At > now:
+		return "too early"
+	case row.Slack == Apart && part != Guest, row.Slack != Apart && part == Guest && !awake:
+		return fmt.Sprintf("part %d, awake %v", part, awake)
+	case part == Host && p.patient > 0 && row.bound() > now && row.At > s.released:
+		return "it has slack, and wakes the sink"
+	}
+	return ""
+}
+
+// end ends one of the deliveries.
+func (s *awakening) end(p *Page, now int64) {
+	if s.hosts > 0 {
+		s.hosts--
+		s.ended = now
+		p.Done(now, true)
 	}
 }
 
@@ -140,7 +199,7 @@ func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 			behind := slices.DeleteFunc(slices.Clone(index), func(r Row) bool { return compare(r, after) <= 0 })
 			p.EndLoad(behind[:min(n, len(behind))], len(behind) > n)
 		}
-		r, ok := p.Pop(9)
+		r, _, ok := p.Pop(9)
 		if !ok {
 			break
 		}
@@ -196,7 +255,7 @@ func TestPage_ResizeDropsTheLaterRows(t *testing.T) {
 	}
 	p.Resize(10)
 	for want := range int64(10) {
-		if r, ok := p.Pop(1000); !ok || r.At != want {
+		if r, _, ok := p.Pop(1000); !ok || r.At != want {
 			t.Fatalf("%+v, want %d", r, want)
 		}
 	}

@@ -29,20 +29,20 @@ type Reply struct {
 // Schedule is a key as the API shows it, with the further fields of a bulk answer
 // and of a problem.
 type Schedule struct {
-	Key           string         `json:"key"`
-	Revision      uint64         `json:"revision"`
-	Result        string         `json:"result"`
-	State         string         `json:"state"`
-	DueAt         time.Time      `json:"dueAt"`
-	PreviousDueAt time.Time      `json:"previousDueAt"`
-	ScheduledAt   time.Time      `json:"scheduledAt"`
-	Attempt       *int           `json:"attempt"`
-	InFlight      *bool          `json:"inFlight"`
-	UID           string         `json:"uid"`
-	Reason        string         `json:"reason"`
-	MaxInterval   string         `json:"maxInterval"`
-	ExpiresAt     time.Time      `json:"expiresAt"`
-	Event         map[string]any `json:"event"`
+	Key           string    `json:"key"`
+	Revision      uint64    `json:"revision"`
+	Result        string    `json:"result"`
+	State         string    `json:"state"`
+	DueAt         time.Time `json:"dueAt"`
+	PreviousDueAt time.Time `json:"previousDueAt"`
+	ScheduledAt   time.Time `json:"scheduledAt"`
+	Attempt       *int      `json:"attempt"`
+	InFlight      *bool     `json:"inFlight"`
+	UID           string    `json:"uid"`
+	Reason        string    `json:"reason"`
+	Waits
+	ExpiresAt time.Time      `json:"expiresAt"`
+	Event     map[string]any `json:"event"`
 
 	Status   int        `json:"status"`
 	Code     string     `json:"code"`
@@ -50,6 +50,13 @@ type Schedule struct {
 	Items    []Schedule `json:"items"`
 	Continue *string    `json:"continue"`
 	Deleted  *int       `json:"deleted"`
+}
+
+// Waits are how long a key may wait, and waits.
+type Waits struct {
+	MaxInterval  string    `json:"maxInterval"`
+	Slack        string    `json:"slack"`
+	CompanyUntil time.Time `json:"companyUntil"`
 }
 
 // Counts are a source's.

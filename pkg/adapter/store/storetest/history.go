@@ -69,6 +69,9 @@ func (h *History) Changes() []store.Change {
 			h.maybe(&c.New.ExpiresAt)
 			h.maybe(&c.New.UnfinishedAt)
 			h.maybe(&c.New.PreviousDueAt)
+			if c.New.MayWait = h.IntN(2) == 0; h.IntN(3) == 0 {
+				c.New.Slack = new(time.Duration(h.IntN(3)) * time.Second)
+			}
 			if h.IntN(2) == 0 {
 				c.New.Event = &schedule.Event{Data: make([]byte, h.IntN(cmp.Or(h.MaxData, 300)))}
 			}
@@ -226,11 +229,11 @@ func agree(t *testing.T, f *fixture, h *History) {
 		same(t, "list by time", m.listDue(source, prefix), keysOf(items))
 
 		skip := func(key string, _ uint64) bool { return key == "a1" }
-		b, err := f.Backlog(source, now, 1000, skip)
+		b, err := f.Backlog(source, now, time.Second, 1000, skip)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same(t, "backlog", m.backlog(source, now, skip), b)
+		same(t, "backlog", m.backlog(source, now, time.Second, skip), b)
 
 		keys, dead, err := f.Count(source)
 		wantK, wantD := m.count(source)

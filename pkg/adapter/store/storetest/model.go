@@ -82,6 +82,7 @@ func (m model) due(source string, after store.Position, limit int) (rows []store
 		if len(rows) == limit {
 			return rows, true
 		}
+		r.Slack = m[name{source, r.Key}].OwnSlack()
 		rows = append(rows, r.Row)
 	}
 	return rows, false
@@ -111,7 +112,7 @@ func (m model) listDue(source, prefix string) []string {
 	return keys
 }
 
-func (m model) backlog(source string, now time.Time, skip func(string, uint64) bool) (b store.Backlog) {
+func (m model) backlog(source string, now time.Time, slack time.Duration, skip func(string, uint64) bool) (b store.Backlog) {
 	for _, r := range m.rows(source, originalDue) {
 		if schedule.IsDeadLetterKey(r.Key) || skip(r.Key, r.Revision) {
 			continue
@@ -123,11 +124,12 @@ func (m model) backlog(source string, now time.Time, skip func(string, uint64) b
 		if b.Due++; b.Due == 1 {
 			b.OldestAt = r.At
 		}
-		switch retryAt := m[name{r.Source, r.Key}].RetryAt; {
-		case !retryAt.IsZero():
+		e := m[name{r.Source, r.Key}]
+		switch at := e.SlackEnd(&schedule.Spec{Waking: schedule.Waking{Slack: slack}}); {
+		case !e.RetryAt.IsZero():
 			b.Retrying++
-		case b.OldestUntriedAt.IsZero():
-			b.OldestUntriedAt = r.At
+		case !at.After(now) && (b.OldestUntriedAt.IsZero() || at.Before(b.OldestUntriedAt)):
+			b.OldestUntriedAt = at
 		}
 	}
 	return b

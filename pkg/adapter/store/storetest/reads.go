@@ -22,11 +22,11 @@ func same(t *testing.T, what string, want, got any) {
 
 // Full is an entry that has everything.
 func Full(now time.Time, revision uint64) *schedule.Entry {
-	never := time.Duration(0)
+	never, slack := time.Duration(0), time.Minute
 	return &schedule.Entry{
 		Revision: revision, Occurrence: revision - 1,
 		ScheduledAt: now, DueAt: now.Add(time.Second), RetryAt: now.Add(time.Minute + 1), ExpiresAt: now.Add(time.Hour),
-		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never,
+		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never, Slack: &slack, MayWait: true,
 		UID: "8c1f", Reason: "grüße, 世界", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "a=b",
 		Event: &schedule.Event{
 			ID: "1", Source: "/s", Time: time.Date(1, 2, 3, 4, 5, 6, 7, time.FixedZone("", -5*3600)),
@@ -188,7 +188,7 @@ func deadLetters(t *testing.T, f *fixture) {
 	if keys, letters, err := f.Count("s"); keys != 1 || letters != 1 || err != nil {
 		t.Fatal(keys, letters, err)
 	}
-	b, err := f.Backlog("s", f.now.Add(time.Hour), 10, nil)
+	b, err := f.Backlog("s", f.now.Add(time.Hour), 0, 10, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,14 +255,14 @@ func backlog(t *testing.T, f *fixture) {
 	flying := func(key string, revision uint64) bool {
 		return key == "flying" && revision == f.get("s", key).Revision
 	}
-	b, err := f.Backlog("s", f.now, 3, flying)
+	b, err := f.Backlog("s", f.now, 0, 3, flying)
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, "all", store.Backlog{
 		Due: 3, Retrying: 1, OldestAt: f.now.Add(-3 * time.Second), OldestUntriedAt: f.now.Add(-time.Second), NextAt: f.now.Add(time.Second),
 	}, b)
-	b, err = f.Backlog("s", f.now, 2, flying)
+	b, err = f.Backlog("s", f.now, 0, 2, flying)
 	if err != nil || b.Due != 2 || !b.Partial || !b.OldestAt.Equal(f.now.Add(-3*time.Second)) {
 		t.Fatalf("up to a limit: %+v, %v", b, err)
 	}

@@ -25,6 +25,7 @@ const (
 	DefaultScaleReplicas        = int32(1)
 	DefaultScaleCooldown        = "10s"
 	DefaultScaleStartTimeout    = "2m"
+	DefaultSlack                = "0s"
 )
 
 // DefaultIngestPolicies are the policies that an event may ask for.
@@ -70,6 +71,7 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	setDefault(&s.DeadLetters.MaxAge, DefaultDeadLettersMaxAge)
 	setDefault(&s.WarmUp, DefaultWarmUp)
 	setDefault(&s.Jitter, DefaultJitter)
+	setDefault(&s.Slack, DefaultSlack)
 	s.Watch.setDefaults()
 	s.setScaleDefaults()
 }

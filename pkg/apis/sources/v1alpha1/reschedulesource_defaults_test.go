@@ -32,7 +32,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		}},
 		Delay: &zero, ConflictPolicy: &replace,
 		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest, Policies: &policies, MaxDelay: &year, Authentication: &cluster},
-		Access: &namespace, DeadLetters: &RescheduleSourceDeadLetters{Keep: &hundred, MaxAge: &week}, WarmUp: &zero, Jitter: &none,
+		Access: &namespace, DeadLetters: &RescheduleSourceDeadLetters{Keep: &hundred, MaxAge: &week}, WarmUp: &zero, Jitter: &none, Slack: &zero,
 		Watch: &RescheduleSourceWatch{
 			ServiceAccountName: "default", Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}},
 			Resync: &WatchResync{OnRevision: &yes},

@@ -62,6 +62,11 @@ type RescheduleSourceSpec struct {
 	// +optional
 	MaxInterval *string `json:"maxInterval,omitempty"`
 
+	// Slack is for how long a key, once it is due, may wait to be delivered together with
+	// others, so that they wake the sink together; default 0s = not at all.
+	// +optional
+	Slack *string `json:"slack,omitempty"`
+
 	// Ingest says what becomes of CloudEvents sent to the source's address.
 	// +optional
 	Ingest *RescheduleSourceIngest `json:"ingest,omitempty"`

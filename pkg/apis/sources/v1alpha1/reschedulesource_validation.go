@@ -58,6 +58,7 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(validateDuration("delay", s.Delay))
 	errs = errs.Also(validatePolicy("conflictPolicy", s.ConflictPolicy))
 	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
+	errs = errs.Also(validateDuration("slack", s.Slack))
 	errs = errs.Also(s.Ingest.validate().ViaField("ingest"))
 	errs = errs.Also(s.DeadLetters.validate().ViaField("deadLetters"))
 	errs = errs.Also(validateDuration("warmUp", s.WarmUp))

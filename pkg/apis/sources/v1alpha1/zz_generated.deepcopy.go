@@ -289,6 +289,11 @@ func (in *RescheduleSourceSpec) DeepCopyInto(out *RescheduleSourceSpec) {
 		*out = new(string)
 		**out = **in
 	}
+	if in.Slack != nil {
+		in, out := &in.Slack, &out.Slack
+		*out = new(string)
+		**out = **in
+	}
 	if in.Ingest != nil {
 		in, out := &in.Ingest, &out.Ingest
 		*out = new(RescheduleSourceIngest)

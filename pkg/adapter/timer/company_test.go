@@ -1,0 +1,75 @@
+package timer
+
+import (
+	"strings"
+	"testing"
+)
+
+// Rows with slack wait for company, and go together.
+func TestPop_WaitsForCompany(t *testing.T) {
+	t.Parallel()
+	// A step is an instant, how many deliveries end then, and which keys are handed out: f First, h Host, g Guest.
+	type step struct {
+		at   int64
+		ends int
+		want string
+	}
+	for _, test := range []struct {
+		name  string
+		rows  []Row
+		steps []step
+	}{
+		{"without slack", []Row{{At: 1, Key: "a"}, {At: 2, Key: "b"}}, []step{{1, 0, "a:h"}, {2, 0, "b:h"}}},
+		{"the first that has used up its slack, then the oldest",
+			[]Row{{At: 1, Key: "a", Slack: 20}, {At: 2, Key: "b", Slack: 30}, {At: 3, Key: "c", Slack: 10}, {At: 14, Key: "d", Slack: 9}},
+			[]step{{12, 0, ""}, {13, 0, "c:f a:h b:h"}, {14, 3, "d:g"}}},
+		{"a row without slack wakes all", []Row{{At: 1, Key: "a", Slack: 50}, {At: 5, Key: "b"}}, []step{{4, 0, ""}, {5, 0, "b:f a:h"}}},
+		{"a guest does not keep the sink awake",
+			[]Row{{At: 1, Key: "a"}, {At: 6, Key: "b", Slack: 50}, {At: 11, Key: "c", Slack: 50}, {At: 12, Key: "d", Slack: 50}},
+			[]step{{1, 0, "a:f"}, {2, 1, ""}, {6, 0, "b:g"}, {11, 0, "c:g"}, {12, 0, ""}, {61, 0, ""}, {62, 0, "d:f"}}},
+		{"under way", []Row{{At: 1, Key: "a"}, {At: 90, Key: "b", Slack: 50}}, []step{{1, 0, "a:f"}, {90, 0, "b:g"}}},
+		{"a row for another sink goes alone, and wakes no other",
+			[]Row{{At: 1, Key: "a", Slack: 50}, {At: 5, Key: "b", Slack: Apart}}, []step{{5, 0, "b:g"}, {50, 0, ""}, {51, 0, "a:f"}}},
+	} {
+		p := New(10)
+		p.Awake(10)
+		p.BeginLoad()
+		p.EndLoad(test.rows, false)
+		for _, s := range test.steps {
+			for range s.ends {
+				p.Done(s.at, true)
+			}
+			var got []string
+			for r, part, ok := p.Pop(s.at); ok; r, part, ok = p.Pop(s.at) {
+				got = append(got, r.Key+":"+string("ghf"[part]))
+				if part == First {
+					p.Release(s.at)
+				}
+			}
+			if text := strings.Join(got, " "); text != s.want {
+				t.Errorf("%s: at %d %q, want %q", test.name, s.at, text, s.want)
+			}
+		}
+	}
+}
+
+// What was let go, and a sink that was awake, count no more once the clock went back.
+func TestPop_WaitsAfterTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	p := New(10)
+	p.Awake(10)
+	p.BeginLoad()
+	p.EndLoad([]Row{{At: 80, Key: "a"}, {At: 900, Key: "b", Slack: 1}}, false)
+	if _, part, ok := p.Pop(80); part != First || !ok {
+		t.Fatal("the first row is not handed out")
+	}
+	p.Release(80)
+	p.Done(80, true)
+	p.Add(Row{At: 50, Key: "c", Slack: 100})
+	if r, _, ok := p.Pop(60); ok {
+		t.Errorf("%+v is handed out at 60", r)
+	}
+	if until, ok := p.Waits(60); until != 150 || !ok {
+		t.Errorf("it waits until %d, %v", until, ok)
+	}
+}
