@@ -335,17 +335,17 @@ func TestKeys_ListRunDelete(t *testing.T) {
 // it, and --data "" the event.
 func TestKeySet_KeepsUnnamedFields(t *testing.T) {
 	t.Parallel()
-	const kept = "key describe still kept -o jsonpath={.uid},{.reason},{.maxInterval},{.expiresAt},{.event.type}"
+	const kept = "key describe still kept -o jsonpath={.uid},{.reason},{.maxInterval},{.slack},{.expiresAt},{.event.type}"
 	follow(t,
-		step{"key set still kept --in 1h --uid U --reason why --max-interval 1h --expires-at 2050-01-01T00:00:00Z --data {} --type t", 0, ""},
+		step{"key set still kept --in 1h --uid U --reason why --max-interval 1h --slack 10m --expires-at 2050-01-01T00:00:00Z --data {} --type t", 0, ""},
 		step{"key set still kept --in 5m", 0, ""},
-		step{kept, 0, "U,why,1h0m0s,2050-01-01T00:00:00Z,t\n"},
+		step{kept, 0, "U,why,1h0m0s,10m0s,2050-01-01T00:00:00Z,t\n"},
 		step{"key set still kept --in 6m --reason EMPTY --max-interval 2h", 0, ""},
-		step{kept, 0, "U,,2h0m0s,2050-01-01T00:00:00Z,t\n"},
+		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,t\n"},
 		step{"key set still kept --in 7m --data EMPTY", 0, ""},
-		step{kept, 0, "U,,2h0m0s,2050-01-01T00:00:00Z,\n"},
+		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,\n"},
 		step{"key set still kept --in 8m --policy replace", 0, ""},
-		step{kept, 0, ",,,,\n"},
+		step{kept, 0, ",,,,,\n"},
 	)
 	if r := run(t, "key", "set", "still", "kept", "--in", "1h", "--expires-at", "2030-01-01T00:00:00Z"); r.code != 0 || strings.Contains(r.err, "expires") {
 		t.Errorf("it expires later: %d, %s", r.code, r.err)

@@ -204,6 +204,7 @@ func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
 		{"Key", k.Key},
 		{"State", string(k.State)},
 		{"Due", at(k.DueAt)},
+		{"Waits for company until", at(k.CompanyUntil)},
 		{"Next attempt", at(k.NextAttemptAt)},
 		{"Scheduled", at(k.ScheduledAt)},
 		{"Revision", fmt.Sprint(k.Revision)},
@@ -215,6 +216,9 @@ func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
 	}
 	if k.MaxInterval != nil {
 		pairs = append(pairs, [2]string{"Max interval", k.MaxInterval.String()})
+	}
+	if k.Slack != nil {
+		pairs = append(pairs, [2]string{"Slack", k.Slack.String()})
 	}
 	if f := k.LastFailure; f != nil {
 		pairs = append(pairs, [][2]string{{"Last failure", at(f.At)}, {"Error", f.Error}, {"Sink's answer", f.Detail}}...)
@@ -253,7 +257,7 @@ func filled(pairs [][2]string) [][2]string {
 
 func newKeySet(p *program) *cobra.Command {
 	var o *output
-	var in, at, policy, data, kind, uid, reason, expires, interval string
+	var in, at, policy, data, kind, uid, reason, expires string
 	var revision uint64
 	c := p.command("set NAME KEY", "Schedule a key", `
 $ key set git-repos GitRepo/team-a/site --in 5m
@@ -282,12 +286,14 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 					*to = t
 				}
 			}
-			if changed("max-interval") {
-				d, err := parseDuration("max-interval", interval)
-				if err != nil {
-					return err
+			for flag, to := range map[string]**time.Duration{"max-interval": &r.MaxInterval, "slack": &r.Slack} {
+				if text, _ := cmd.Flags().GetString(flag); changed(flag) {
+					d, err := parseDuration(flag, text)
+					if err != nil {
+						return err
+					}
+					*to = &d
 				}
-				r.MaxInterval = &d
 			}
 			event, err := p.event(data, kind)
 			if err != nil {
@@ -322,13 +328,14 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 	f := c.Flags()
 	f.StringVar(&in, "in", "", "due after this duration, such as 5m30s or PT5M30S; 0s is now")
 	f.StringVar(&at, "at", "", "due at this instant, RFC 3339")
-	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail; replace drops its uid, reason, expiresAt and maxInterval")
+	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail; replace drops its uid, reason, expiresAt, maxInterval and slack")
 	f.StringVar(&data, "data", "", "data of the event: text, @FILE, or @- for the standard input; '' removes the event that the key has")
 	f.StringVar(&kind, "type", "", "type of the event")
 	f.StringVar(&uid, "uid", "", "uid of the object that the key stands for")
 	f.StringVar(&reason, "reason", "", "short text for people")
 	f.StringVar(&expires, "expires-at", "", "not delivered from this instant on, RFC 3339")
-	f.StringVar(&interval, "max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
+	f.String("max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
+	f.String("slack", "", "once it is due, it may wait this long to be delivered together with others; 0s is not at all")
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
 	c.Long = `Schedule a key. What no flag names stays as the key has it.`
 	choices(c, "policy", policies...)
@@ -347,7 +354,7 @@ func keep(ctx context.Context, src *source, key string, r sdk.Request, changed f
 		case errors.Is(err, sdk.ErrNotFound):
 			k = &sdk.Schedule{}
 		case errors.Is(err, sdk.ErrForbidden):
-			return nil, fmt.Errorf("%w; --policy replace does not read the key, and drops its uid, reason, expiresAt and maxInterval", err)
+			return nil, fmt.Errorf("%w; --policy replace does not read the key, and drops its uid, reason, expiresAt, maxInterval and slack", err)
 		case err != nil:
 			return nil, err
 		default:
@@ -365,6 +372,9 @@ func keep(ctx context.Context, src *source, key string, r sdk.Request, changed f
 		}
 		if !changed("max-interval") {
 			kept.MaxInterval = k.MaxInterval
+		}
+		if !changed("slack") {
+			kept.Slack = k.Slack
 		}
 		if len(conditions) > 0 {
 			return src.Schedule(ctx, key, kept, conditions...)

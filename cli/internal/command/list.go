@@ -313,7 +313,7 @@ func (t *topRow) trouble() int64 {
 	switch {
 	case t.Counts == nil:
 		return 0
-	case t.Counts.OldestDueAt.IsZero():
+	case t.Counts.OldestDueAt.IsZero(), !t.Counts.CompanyUntil.IsZero():
 		return calm
 	}
 	return t.Counts.OldestDueAt.UnixNano()

@@ -72,7 +72,7 @@ func normal(t *testing.T, text []byte) string {
 func TestOutput_HasItsShape(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	const key = `{"key":"k","revision":7,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":2,"inFlight":false,"uid":"u","reason":"r","maxInterval":"1h0m0s",
+	const key = `{"key":"k","revision":7,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":2,"inFlight":false,"uid":"u","reason":"r","maxInterval":"1h0m0s","slack":"10m0s",
 		"expiresAt":"2050-01-01T00:00:00Z","tries":2,"nextAttemptAt":"2050-01-01T00:00:00Z","lastFailure":{"at":"2026-01-01T00:00:00Z","status":503,"error":"e","detail":"d \u001b"},
 		"event":{"id":"i","source":"s","type":"t","subject":"\u202e","time":"2026-01-01T00:00:00Z","n":1,"yes":true,"data":{"big":12345678901234567890}}}`
 	const letter = `{"key":"k","at":"2026-01-01T00:00:00Z","dueAt":"2026-01-01T00:00:00Z","attempts":1,"status":400,"error":"e","detail":"d","event":{"data_base64":"AAEC"}}`

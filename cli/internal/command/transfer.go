@@ -282,7 +282,7 @@ func (i *importer) item(line []byte) (sdk.Item, error) {
 		return sdk.Item{}, errors.New("dueAt: is missing")
 	}
 	item := sdk.Item{Key: k.Key, Request: sdk.Request{
-		DueAt: k.DueAt, Policy: i.policy, Event: k.Event, MaxInterval: k.MaxInterval, ExpiresAt: k.ExpiresAt, UID: k.UID, Reason: k.Reason,
+		DueAt: k.DueAt, Policy: i.policy, Event: k.Event, MaxInterval: k.MaxInterval, Slack: k.Slack, ExpiresAt: k.ExpiresAt, UID: k.UID, Reason: k.Reason,
 	}}
 	if v := item.Event; v != nil {
 		v.ID, v.Source, v.Time = "", "", time.Time{} // a request cannot set them

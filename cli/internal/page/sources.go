@@ -97,7 +97,7 @@ func readRow(ctx context.Context, s *Source) sourceRow {
 }
 
 func isLate(now time.Time, n *sdk.Counts) bool {
-	return !n.OldestDueAt.IsZero() && now.Sub(n.OldestDueAt) > late
+	return !n.OldestDueAt.IsZero() && n.CompanyUntil.IsZero() && now.Sub(n.OldestDueAt) > late
 }
 
 // health is the state of a source in a word.

@@ -145,10 +145,11 @@ const (
 	Waiting      Cause = "Waiting"      // its time has not come
 	ExpiresFirst Cause = "ExpiresFirst" // expiresAt is before dueAt
 
-	BehindItself   Cause = "BehindItself"   // an older occurrence of the key is in flight
-	AtMaxInFlight  Cause = "AtMaxInFlight"  // all slots of the source, or of its namespace, are taken
-	AtMaxPerSecond Cause = "AtMaxPerSecond" // the rate limit of the source, or of its namespace
-	Queued         Cause = "Queued"         // due, and its turn has not come
+	BehindItself   Cause = "BehindItself"    // an older occurrence of the key is in flight
+	AtMaxInFlight  Cause = "AtMaxInFlight"   // all slots of the source, or of its namespace, are taken
+	AtMaxPerSecond Cause = "AtMaxPerSecond"  // the rate limit of the source, or of its namespace
+	ForCompany     Cause = "WaitsForCompany" // due, and waits within its slack for others
+	Queued         Cause = "Queued"          // due, and its turn has not come
 
 	SinkDown      Cause = "SinkDown"      // no connection
 	SinkSlow      Cause = "SinkSlow"      // no answer within delivery.timeout

@@ -17,6 +17,10 @@ func (f *Facts) record(a *answer) {
 	if r.MaxInterval != nil {
 		a.add("maxInterval", r.MaxInterval.String())
 	}
+	if r.Slack != nil {
+		a.add("slack", r.Slack.String())
+	}
+	a.time("waits for company until", f.Now, r.CompanyUntil)
 	a.time("expires", f.Now, r.ExpiresAt).add("uid", r.UID)
 	if r.Tries > 0 || r.Attempt > 0 {
 		a.add("attempts", fmt.Sprintf("%d of this occurrence, %d failed in a row", r.Tries, r.Attempt))
@@ -41,6 +45,8 @@ func (f *Facts) present() *answer {
 		return f.inFlight(a)
 	case r.InFlight:
 		return a.say(BehindItself, true, "Key %q is being delivered, and runs again when that delivery ends.", f.Key)
+	case !r.CompanyUntil.IsZero():
+		return a.say(ForCompany, true, "Key %q is due and %s.", f.Key, f.company(r.CompanyUntil))
 	case r.LastFailure != nil && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.NextAttemptAt):
 		return a.say(ExpiresFirst, false, "Key %q will not be tried again: it expires %s, before its next attempt %s; %s because %s.",
 			f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
@@ -49,6 +55,11 @@ func (f *Facts) present() *answer {
 			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
+}
+
+// company says until when keys wait.
+func (f *Facts) company(until time.Time) string {
+	return fmt.Sprintf("waits for company until %s, %s", until.Local().Format("15:04"), When(f.Now, until))
 }
 
 // before adds the last outcomes to the evidence.

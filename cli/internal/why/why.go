@@ -339,6 +339,9 @@ func (f *Facts) queue(a *answer) *answer {
 	if c == nil || c.Due <= c.Retrying || c.OldestDueAt.IsZero() {
 		return nil
 	}
+	if until := c.CompanyUntil; !until.IsZero() {
+		return a.say(ForCompany, true, "Source %s is healthy and %s: %s due.", f.Name, f.company(until), Plural(c.Due-c.Retrying, "key is", "keys are"))
+	}
 	queued, late := Plural(c.Due-c.Retrying, "key is", "keys are"), f.Now.Sub(c.OldestDueAt)
 	if late < overdue {
 		return f.held(a, late, queued+" due and queued", "")

@@ -92,6 +92,7 @@ final class Json {
       o.set("event", event(r.event()));
     }
     put(o, "maxInterval", r.maxInterval());
+    put(o, "slack", r.slack());
     put(o, "expiresAt", r.expiresAt());
     put(o, "uid", r.uid());
     put(o, "reason", r.reason());
@@ -173,6 +174,7 @@ final class Json {
         text(o, "uid"),
         text(o, "reason"),
         map(o, "maxInterval", Json::duration),
+        map(o, "slack", Json::duration),
         instant(o, "expiresAt"),
         o.hasNonNull("event") ? readEvent(o.get("event")) : null);
   }

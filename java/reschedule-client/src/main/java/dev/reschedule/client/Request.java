@@ -16,6 +16,8 @@ import java.util.Objects;
  * @param event what is delivered; null is the event that the key has
  * @param maxInterval the time after which the key is due again when a run succeeded and asked for nothing; zero is never,
  *     null is the source's
+ * @param slack for how long the key, once it is due, may wait to be delivered together with others; zero is not at all,
+ *     null is the source's
  * @param expiresAt the instant from which it is not delivered any more, retries included
  * @param uid the object's. Another uid than the stored one replaces the occurrence under every policy
  * @param reason a short text for people
@@ -28,6 +30,7 @@ public record Request(
     Double jitter,
     Event event,
     Duration maxInterval,
+    Duration slack,
     Instant expiresAt,
     String uid,
     String reason) {
@@ -42,7 +45,7 @@ public record Request(
 
   /** Asks for the source's own delay, spec.delay. */
   public static Request usual() {
-    return new Request(null, null, null, null, null, null, null, null, null, null);
+    return new Request(null, null, null, null, null, null, null, null, null, null, null);
   }
 
   /** Asks for a delivery at once. */
@@ -66,42 +69,47 @@ public record Request(
   }
 
   private static Request timed(Duration delay, Instant dueAt, Backoff backoff) {
-    return new Request(delay, dueAt, backoff, null, null, null, null, null, null, null);
+    return new Request(delay, dueAt, backoff, null, null, null, null, null, null, null, null);
   }
 
   /** Returns this request with a policy. */
   public Request withPolicy(Policy p) {
-    return new Request(delay, dueAt, backoff, p, jitter, event, maxInterval, expiresAt, uid, reason);
+    return new Request(delay, dueAt, backoff, p, jitter, event, maxInterval, slack, expiresAt, uid, reason);
   }
 
   /** Returns this request with a jitter. */
   public Request withJitter(double share) {
-    return new Request(delay, dueAt, backoff, policy, share, event, maxInterval, expiresAt, uid, reason);
+    return new Request(delay, dueAt, backoff, policy, share, event, maxInterval, slack, expiresAt, uid, reason);
   }
 
   /** Returns this request with an event. */
   public Request withEvent(Event e) {
-    return new Request(delay, dueAt, backoff, policy, jitter, e, maxInterval, expiresAt, uid, reason);
+    return new Request(delay, dueAt, backoff, policy, jitter, e, maxInterval, slack, expiresAt, uid, reason);
   }
 
   /** Returns this request with a maxInterval. */
   public Request withMaxInterval(Duration max) {
-    return new Request(delay, dueAt, backoff, policy, jitter, event, max, expiresAt, uid, reason);
+    return new Request(delay, dueAt, backoff, policy, jitter, event, max, slack, expiresAt, uid, reason);
+  }
+
+  /** Returns this request with a slack. */
+  public Request withSlack(Duration wait) {
+    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, wait, expiresAt, uid, reason);
   }
 
   /** Returns this request with an end. */
   public Request withExpiresAt(Instant end) {
-    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, end, uid, reason);
+    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, slack, end, uid, reason);
   }
 
   /** Returns this request with the uid of the object. */
   public Request withUid(String id) {
-    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, expiresAt, id, reason);
+    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, slack, expiresAt, id, reason);
   }
 
   /** Returns this request with a reason. */
   public Request withReason(String text) {
-    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, expiresAt, uid, text);
+    return new Request(delay, dueAt, backoff, policy, jitter, event, maxInterval, slack, expiresAt, uid, text);
   }
 
   /** Reports whether the request has the same effect and the same answer when it is made twice. */

@@ -21,6 +21,7 @@ import java.time.Instant;
  * @param uid the uid of the request, or null
  * @param reason the reason of the request, or null
  * @param maxInterval the maxInterval of the request, or null
+ * @param slack the slack of the request, or null
  * @param expiresAt the end of the request, or null
  * @param event the event of the key, or null
  */
@@ -40,6 +41,7 @@ public record Schedule(
     String uid,
     String reason,
     Duration maxInterval,
+    Duration slack,
     Instant expiresAt,
     Event event) {
 

@@ -105,13 +105,13 @@ class AdapterTest {
             .withData("application/json", "{\"to\":[1,2.50,\"<é>\"],\"n\":12345678901234567890}".getBytes(StandardCharsets.UTF_8))
             .withExtension("team", "platform").withExtension("urgent", true).withExtension("size", -7);
     Request r =
-        Request.at(FAR).withPolicy(Policy.REPLACE).withEvent(event).withMaxInterval(Duration.ofMinutes(90))
+        Request.at(FAR).withPolicy(Policy.REPLACE).withEvent(event).withMaxInterval(Duration.ofMinutes(90)).withSlack(Duration.ofMinutes(10))
             .withExpiresAt(FAR.plusSeconds(1)).withUid("3f1c").withReason("<because>");
     for (String key : List.of("a", "GitRepo/team-a/site", ".", "..", "...", "a b+c%2F?#&=é\"\\", "//", "k".repeat(512))) {
       Schedule got = s.schedule(key, r);
       assertEquals(
           new Schedule(key, got.revision(), Result.CREATED, State.WAITING, FAR, null, got.scheduledAt(), 0, null, 0, null, false,
-              "3f1c", "<because>", Duration.ofMinutes(90), FAR.plusSeconds(1), event),
+              "3f1c", "<because>", Duration.ofMinutes(90), Duration.ofMinutes(10), FAR.plusSeconds(1), event),
           got);
       assertTrue(got.revision() > 0 && Duration.between(got.scheduledAt(), Instant.now()).toSeconds() < 100);
       assertEquals(event, s.get(key).event());

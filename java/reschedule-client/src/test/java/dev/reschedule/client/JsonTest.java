@@ -21,11 +21,11 @@ class JsonTest {
     assertEquals("{\"delay\":\"PT0S\"}", json(Request.after(Duration.ofSeconds(-3))));
     assertEquals(
         "{\"dueAt\":\"2030-01-01T00:00:00Z\",\"policy\":\"earliest\",\"jitter\":0.5,\"event\":{\"n\":1,\"type\":\"t\",\"data\":{ \"a\" : 1.50 }},"
-            + "\"maxInterval\":\"PT1H30M\",\"expiresAt\":\"2031-01-01T00:00:00Z\",\"uid\":\"u\",\"reason\":\"r\"}",
+            + "\"maxInterval\":\"PT1H30M\",\"slack\":\"PT10M\",\"expiresAt\":\"2031-01-01T00:00:00Z\",\"uid\":\"u\",\"reason\":\"r\"}",
         json(
             Request.at(Instant.parse("2030-01-01T00:00:00Z")).withPolicy(Policy.EARLIEST).withJitter(0.5)
                 .withEvent(Event.ofType("t").withExtension("n", 1).withJson("{ \"a\" : 1.50 }"))
-                .withMaxInterval(Duration.ofMinutes(90)).withExpiresAt(Instant.parse("2031-01-01T00:00:00Z"))
+                .withMaxInterval(Duration.ofMinutes(90)).withSlack(Duration.ofMinutes(10)).withExpiresAt(Instant.parse("2031-01-01T00:00:00Z"))
                 .withUid("u").withReason("r")));
     assertEquals(
         "{\"backoff\":{\"base\":\"PT2S\",\"factor\":1.5,\"cap\":\"PT1M\",\"maxAttempts\":4}}",
@@ -45,7 +45,7 @@ class JsonTest {
     assertThrows(IllegalArgumentException.class, () -> json(Request.now().withEvent(Event.EMPTY.withExtension("a", 1L))));
     assertThrows(
         IllegalArgumentException.class,
-        () -> new Request(Duration.ZERO, Instant.now(), null, null, null, null, null, null, null, null));
+        () -> new Request(Duration.ZERO, Instant.now(), null, null, null, null, null, null, null, null, null));
   }
 
   /** Durations come as Go writes them. */
