@@ -154,6 +154,21 @@ type Counts struct {
 	Watched      int // objects of spec.watch
 	Retrying     int // the part of Due that is between two attempts
 	DeadLetters  int // kept
+	// Scale is the state of the workload of spec.scale, nil without one.
+	Scale *Scale
+}
+
+// Scale is the state of a workload that sleeps while there is nothing to deliver, and its
+// figures since the source exists.
+type Scale struct {
+	State           string     `json:"state,omitempty"` // Asleep, Starting or Awake; "" until it is known
+	Since           *time.Time `json:"since,omitempty"` // when State began
+	Starts          int64      `json:"starts"`
+	AwakeSeconds    int64      `json:"awakeSeconds"` // in which it was not asleep
+	ObservedSeconds int64      `json:"observedSeconds"`
+	LastStart       string     `json:"lastStart,omitempty"` // how long it took, such as 1.3s
+	Reason          string     `json:"reason,omitempty"`    // why it cannot be scaled, in one word
+	Message         string     `json:"message,omitempty"`   // Reason as a sentence
 }
 
 type wireCounts struct {
@@ -166,12 +181,13 @@ type wireCounts struct {
 	Watched      int        `json:"watched"`
 	Retrying     int        `json:"retrying"`
 	DeadLetters  int        `json:"deadLetters"`
+	Scale        *Scale     `json:"scale,omitempty"`
 }
 
 // MarshalJSON writes the counts as the schedule API has them, where a zero
 // instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
-	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, CompanyUntil: c.CompanyUntil, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters}
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, CompanyUntil: c.CompanyUntil, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters, Scale: c.Scale}
 	if !c.NextDueAt.IsZero() {
 		w.NextDueAt = &c.NextDueAt
 	}

@@ -73,12 +73,14 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	request.Delay, request.Backoff = new(time.Duration(0)), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
 	item := sdk.Item{Key: "k", Request: request}
 	counts := sdk.Counts{CompanyUntil: far, Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
+	counts.Scale = &sdk.Scale{State: "Asleep", Since: new(far), Starts: 1, AwakeSeconds: 1, ObservedSeconds: 2, LastStart: "1s", Reason: "r", Message: "m"}
 	filled(t, item)
 	filled(t, *request.Backoff)
 	filled(t, *event, "ID", "Source", "Time", "Base64")
 	filled(t, schedule)
 	filled(t, *schedule.Event, "Base64")
 	filled(t, counts)
+	filled(t, *counts.Scale)
 	answered, scheduled := schedule, schedule
 	answered.Result = ""
 	scheduled.NextAttemptAt, scheduled.CompanyUntil, scheduled.LastFailure = time.Time{}, time.Time{}, nil // an answer to a request has no attempts yet
@@ -225,6 +227,9 @@ func TestWire_ExactJSON(t *testing.T) {
 		},
 		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello"), Base64: true}, // as it may have come in
 		`{"event":{"data":"","datacontenttype":"x/y"}}`: &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
+		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0,"scale":{"state":"Awake","since":"2090-01-02T03:04:05.000000006Z","starts":3,"awakeSeconds":0,"observedSeconds":7,"lastStart":"1.3s"}}`: sdk.Counts{
+			Scale: &sdk.Scale{State: "Awake", Since: new(far), Starts: 3, ObservedSeconds: 7, LastStart: "1.3s"},
+		},
 	} {
 		b, err := json.Marshal(v)
 		if err != nil || string(b) != want {

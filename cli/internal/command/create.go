@@ -33,6 +33,11 @@ var fields = []struct{ flag, kind, path, usage string }{
 	{"backoff-delay", "string", "delivery.backoffDelay", "first wait before a retry, ISO 8601, such as PT1S"},
 	{"timeout", "string", "delivery.timeout", "time for one attempt, ISO 8601, such as PT10M"},
 	{"retry-after-max", "string", "delivery.retryAfterMax", "longest Retry-After that is honoured, ISO 8601"},
+	{"scale-replicas", "int", "scale.replicas", "replicas of the workload while it is awake"},
+	{"scale-cooldown", "string", "scale.cooldown", "the workload falls asleep this long after the last delivery"},
+	{"scale-start-timeout", "string", "scale.startTimeout", "deliveries wait this long for the workload to start"},
+	{"scale-service-account", "string", "scale.serviceAccountName", "service account that scales the workload"},
+	{"scale-mode", "string", "scale.mode", "Auto, Awake (never asleep) or Observe (not scaled, but counted)"},
 }
 
 // specFlags adds the flags of the spec.
@@ -53,6 +58,8 @@ func specFlags(c *cobra.Command) {
 	}
 	choices(c, "conflict-policy", policies...)
 	choices(c, "backoff-policy", "linear", "exponential")
+	f.String("scale", "", "workload that sleeps while nothing is due: deployment/NAME, statefulset/NAME or GROUP/VERSION/KIND/NAME; none removes it")
+	choices(c, "scale-mode", "Auto", "Awake", "Observe")
 }
 
 // setSpec sets what the flags name, and leaves the rest.
@@ -85,6 +92,17 @@ func (s *session) setSpec(c *cobra.Command, o *unstructured.Unstructured) error 
 			return usage("--%s: %w", flag, err)
 		}
 		if err := set(v, path); err != nil {
+			return err
+		}
+	}
+	if text, _ := f.GetString("scale"); text == "none" {
+		unstructured.RemoveNestedField(o.Object, "spec", "scale")
+	} else if f.Changed("scale") {
+		ref, err := parseWorkload(text)
+		if err != nil {
+			return usage("--scale: %w", err)
+		}
+		if err := set(ref.object(), "scale.targetRef"); err != nil {
 			return err
 		}
 	}
@@ -177,6 +195,9 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 				return usage("--wait-timeout: %s is not a positive duration such as 2m", patience)
 			}
 			if err := write(cmd.Context(), s, cmd, args[0]); err != nil {
+				if errors.Is(err, errDryRun) {
+					return nil
+				}
 				return err
 			}
 			if no, _ := cmd.Flags().GetBool("no-wait"); wait && !no {
@@ -199,18 +220,47 @@ audit, are set with kubectl apply.`
 }
 
 func newCreate(p *program) *cobra.Command {
-	return newChange(p, "create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
-		if !c.Flags().Changed("sink") {
+	var observe string
+	var dryRun bool
+	c := newChange(p, "create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+		if !c.Flags().Changed("sink") && observe == "" {
 			return usage("give --sink: where the source delivers to")
 		}
 		o := s.fresh(name)
+		if observe != "" {
+			ref, err := parseWorkload(observe)
+			if err != nil {
+				return usage("--observe: %w", err)
+			}
+			unknown, err := inspector{s}.observed(ctx, o, ref, c.Flags().Changed("sink"))
+			if err != nil {
+				return err
+			}
+			for _, text := range unknown {
+				fmt.Fprintln(p.err, "Not known: "+text)
+			}
+		}
 		if err := s.setSpec(c, o); err != nil {
 			return err
+		}
+		if dryRun {
+			if err := (&output{format: "yaml"}).printOne(p.out, o); err != nil {
+				return err
+			}
+			return errDryRun
 		}
 		_, err := s.api.Resource(sourceResource).Namespace(s.namespace).Create(ctx, o, metav1.CreateOptions{})
 		return err
 	})
+	c.Flags().StringVar(&observe, "observe", "", "deployment/NAME that runs as it does today: a source that watches what its service account may watch, and counts what sleeping would save")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the source, and do not create it")
+	c.MarkFlagsMutuallyExclusive("observe", "scale")
+	c.MarkFlagsMutuallyExclusive("dry-run", "wait")
+	return c
 }
+
+// errDryRun ends a command that has written nothing.
+var errDryRun = errors.New("dry run")
 
 func newUpdate(p *program) *cobra.Command {
 	return newChange(p, "update", "Change fields of a source; the others stay", "updated", func(ctx context.Context, s *session, c *cobra.Command, name string) error {

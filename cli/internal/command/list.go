@@ -35,7 +35,7 @@ $ list -A -o name`,
 			if err != nil {
 				return err
 			}
-			names := columns("Name", "Ready", "Pending", "Retrying", "In flight", "Next due", "Suspended", "Age", "Reason*", "Sink*")
+			names := columns("Name", "Ready", "Pending", "Retrying", "In flight", "Next due", "Scale", "Suspended", "Age", "Reason*", "Sink*")
 			if all {
 				names = append(columns("Namespace"), names...)
 			}
@@ -59,7 +59,7 @@ func (e *env) listed(s *object, all bool) []any {
 		next = e.relative(t.Time)
 	}
 	row := []any{
-		s.Name, ready.Status, number(s.Status.Pending), number(s.Status.Retrying), number(s.Status.InFlight), next, fmt.Sprint(s.Spec.Suspend),
+		s.Name, ready.Status, number(s.Status.Pending), number(s.Status.Retrying), number(s.Status.InFlight), next, s.scaleState(), fmt.Sprint(s.Spec.Suspend),
 		why.Short(e.now().Sub(s.CreationTimestamp.Time).Round(time.Second)), dash(ready.Reason), dash(s.Status.SinkURI),
 	}
 	if all {
@@ -156,6 +156,12 @@ func (e *env) described(o *object, counts *sdk.Counts, failed error) {
 		if f.MaxPending > 0 {
 			add("Keys at most", "%d", f.MaxPending)
 		}
+		if w := o.workload(); w != nil {
+			add("Workload", "%s %s, mode %s", w.Kind, w.Name, dash(w.Mode))
+			if w.Status != nil {
+				add("Workload state", "%s", e.scaleText(cmp.Or(countedScale(counts), w.Status)))
+			}
+		}
 		for _, c := range o.Status.Conditions {
 			text := c.Status
 			if c.Reason != "" {
@@ -171,6 +177,38 @@ func (e *env) described(o *object, counts *sdk.Counts, failed error) {
 		add("Oldest due", "%s", e.relative(counts.OldestDueAt))
 	}
 	section(e.out, pairs...)
+}
+
+// countedScale is the state of the workload among the counts, nil if it is not there.
+func countedScale(n *sdk.Counts) *sdk.Scale {
+	if n == nil {
+		return nil
+	}
+	return n.Scale
+}
+
+// scaleState is the state of the workload, at most 30 s old.
+func (o *object) scaleState() string {
+	if o.Status.Scale == nil {
+		return "-"
+	}
+	return dash(o.Status.Scale.State)
+}
+
+// scaleText is the state of a workload with its figures.
+func (e *env) scaleText(s *sdk.Scale) string {
+	text := dash(s.State) + why.Since(e.now(), s)
+	if s.ObservedSeconds > 0 {
+		text += fmt.Sprintf("; asleep for %s of %s", percent(s), why.Short(time.Duration(s.ObservedSeconds)*time.Second))
+	}
+	text += "; " + why.Plural(s.Starts, "start", "starts")
+	if s.LastStart != "" {
+		text += ", the last one took " + s.LastStart
+	}
+	if s.Reason != "" {
+		text += "; it cannot be scaled (" + s.Reason + "): " + s.Message
+	}
+	return text
 }
 
 // topRow is a row of top, in JSON.
@@ -275,15 +313,15 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topR
 // printTop prints the lines, and returns how many sources did not answer.
 func (e *env) printTop(o *output, lines []topRow, all bool) (failed int, err error) {
 	sortTop(lines)
-	names := columns("Name", "Pending", "Due", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Watched*", "Error")
+	names := columns("Name", "Pending", "Due", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Scale", "Watched*", "Error")
 	if all {
 		names = append(columns("Namespace"), names...)
 	}
 	l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
 	for _, t := range lines {
-		row := []any{t.Name, "-", "-", "-", "-", "-", "-", "-", "-", t.Error}
+		row := []any{t.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", t.Error}
 		if c := t.Counts; c != nil {
-			row = []any{t.Name, c.Pending, c.Due, c.Retrying, c.InFlight, c.DeadLetters, e.relative(c.OldestDueAt), e.relative(c.NextDueAt), c.Watched, ""}
+			row = []any{t.Name, c.Pending, c.Due, c.Retrying, c.InFlight, c.DeadLetters, e.relative(c.OldestDueAt), e.relative(c.NextDueAt), dash(cmp.Or(c.Scale, &sdk.Scale{}).State), c.Watched, ""}
 		} else {
 			failed++
 		}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/cli/internal/why"
 	"github.com/reschedule-dev/reschedule/pkg/duration"
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // The kinds that the command line reads and writes.
@@ -38,6 +40,13 @@ type object struct {
 		Ingest struct {
 			When string `json:"when"`
 		} `json:"ingest"`
+		Slack string `json:"slack"`
+		Scale *struct {
+			TargetRef    workloadRef `json:"targetRef"`
+			Replicas     *int64      `json:"replicas"`
+			StartTimeout string      `json:"startTimeout"`
+			Mode         string      `json:"mode"`
+		} `json:"scale"`
 		Limits struct {
 			MaxInFlight  *int64             `json:"maxInFlight"`
 			MaxPerSecond *int64             `json:"maxPerSecond"`
@@ -57,9 +66,20 @@ type object struct {
 		InFlight  *int64       `json:"inFlight"`
 		Retrying  *int64       `json:"retrying"`
 		NextDueAt *metav1.Time `json:"nextDueAt"`
+		Scale     *struct {
+			sdk.Scale
+			Held *workloadRef `json:"held"`
+		} `json:"scale"`
 	} `json:"status"`
 
 	raw *unstructured.Unstructured
+}
+
+// workloadRef names a workload in the namespace of a source.
+type workloadRef struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
 }
 
 // metav1Condition is a Knative condition: unlike Kubernetes' it has a severity.
@@ -96,6 +116,29 @@ func (o *object) condition(name string) metav1Condition {
 	return metav1Condition{Type: name, Status: "Unknown"}
 }
 
+// workload is what the object says of its workload, nil without one.
+func (o *object) workload() *why.Workload {
+	scale, status := o.Spec.Scale, o.Status.Scale
+	if scale == nil && (status == nil || status.Held == nil) {
+		return nil
+	}
+	w := &why.Workload{}
+	if scale != nil {
+		w.Kind, w.Name, w.Mode = scale.TargetRef.Kind, scale.TargetRef.Name, cmp.Or(scale.Mode, "Auto")
+		w.StartTimeout, _ = duration.Parse(cmp.Or(scale.StartTimeout, "2m")) // 0: unknown
+	}
+	if status != nil {
+		w.Status = &status.Scale
+		if held := status.Held; held != nil {
+			w.Held = true
+			if scale == nil || o.DeletionTimestamp != nil {
+				w.Kind, w.Name = held.Kind, held.Name
+			}
+		}
+	}
+	return w
+}
+
 // facts are what why wants to know of the object, nil if only the name is known.
 func (o *object) facts() *why.Source {
 	if o.raw == nil {
@@ -114,6 +157,7 @@ func (o *object) facts() *why.Source {
 	if d, err := duration.Parse(o.Spec.Delivery.Timeout); err == nil {
 		s.Timeout = d
 	}
+	s.Workload = o.workload()
 	limits := &o.Spec.Limits
 	for to, from := range map[*int64]*int64{&s.MaxInFlight: limits.MaxInFlight, &s.MaxPerSecond: limits.MaxPerSecond, &s.MaxPending: limits.MaxPending} {
 		if from != nil {

@@ -158,7 +158,7 @@ Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 un
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	p.connection.addFlags(root.PersistentFlags())
 	root.AddCommand(
-		newWhy(p), newDoctor(p), newList(p), newDescribe(p), newTop(p),
+		newWhy(p), newDoctor(p), newList(p), newDescribe(p), newTop(p), newSavings(p),
 		newKey(p), newDeadLetter(p),
 		newSuspend(p, true), newSuspend(p, false), newDrain(p),
 		newExport(p), newImport(p), newBackup(p),

@@ -47,6 +47,22 @@ type (
 			Value string `json:"value"`
 		} `json:"evidence"`
 	}
+	savingShape struct {
+		Namespace       string  `json:"namespace"`
+		Name            string  `json:"name"`
+		Workload        string  `json:"workload"`
+		Mode            string  `json:"mode"`
+		ObservedSeconds int64   `json:"observedSeconds"`
+		AsleepShare     float64 `json:"asleepShare"`
+		Starts          int64   `json:"starts"`
+		StartsAnHour    float64 `json:"startsAnHour"`
+		LastStart       string  `json:"lastStart,omitempty"`
+		MemoryBytes     int64   `json:"memoryBytes,omitempty"`
+		MemoryFrom      string  `json:"memoryFrom"`
+		SavedMB         float64 `json:"savedMB"`
+		SavedMBh        float64 `json:"savedMBh"`
+		Advice          string  `json:"advice,omitempty"`
+	}
 	versionShape struct {
 		Version string `json:"version"`
 		API     string `json:"api"`
@@ -81,6 +97,7 @@ func TestOutput_HasItsShape(t *testing.T) {
 	c.answers["GET /ops/web/deadletters/k"], c.answers["GET /ops/web/deadletters"] = "200 "+letter, `200 {"items":[`+letter+`],"continue":""}`
 	c.answers["PUT /ops/web/schedules/k"] = `201 {"key":"k","revision":8,"result":"created","state":"waiting","dueAt":"2050-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":0,"inFlight":false}`
 	c.answers["GET /ops/web/events"] = "200 id: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"2026-01-01T00:00:00Z\",\"attempt\":1}\n\n"
+	c.source("dev", "scaled", scaled("Auto", `{"state":"Asleep","starts":40,"awakeSeconds":1800,"observedSeconds":7200,"lastStart":"1.3s"}`))
 	alone := " -n ops --server " + c.adapter.URL
 	type row struct {
 		args  string
@@ -90,6 +107,7 @@ func TestOutput_HasItsShape(t *testing.T) {
 		"list":                {{"list", items[sourceShape]{}}, {"list -A", items[sourceShape]{}}},
 		"describe":            {{"describe web", sourceShape{}}, {"describe web" + alone, sdk.Counts{}}},
 		"top":                 {{"top", items[countsShape]{}}, {"top web" + alone, items[countsShape]{}}},
+		"savings":             {{"savings -A", items[savingShape]{}}, {"savings -n dev scaled --memory 40Mi", items[savingShape]{}}},
 		"why":                 {{"why web", whyShape{}}, {"why web k", whyShape{}}, {"why nix", whyShape{}}, {"why nix" + alone, whyShape{}}},
 		"doctor":              {{"doctor", items[findingShape]{}}, {"doctor web" + alone, items[findingShape]{}}},
 		"key list":            {{"key list web", items[sdk.Schedule]{}}, {"key list web --overdue", items[sdk.Schedule]{}}},

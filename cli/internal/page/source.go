@@ -109,15 +109,29 @@ func (h *handler) source(r *http.Request) (*view, error) {
 		links = append(links, tabLink{&tabs[i], tabs[i].count(f.Counts), &tabs[i] == at, href("source", s, "tab", tabs[i].Name) + "#keys"})
 	}
 	return &view{name: "source", Title: s.Namespace + "/" + s.Name, Crumbs: top, Live: true, Source: s, Body: struct {
-		Done   string
-		Answer why.Answer
-		Counts *sdk.Counts
-		Tiles  []tile
-		Late   bool
-		Charts []*chart
-		Tabs   []tabLink
-		Table  *table
-	}{done(r), why.Explain(f), f.Counts, tiles(f.Counts, f.Now), isLate(f.Now, f.Counts), []*chart{dueChart(ahead, next != "", f.Now), past.chart(f.Now)}, links, rows}}, nil
+		Done     string
+		Workload string
+		Answer   why.Answer
+		Counts   *sdk.Counts
+		Tiles    []tile
+		Late     bool
+		Charts   []*chart
+		Tabs     []tabLink
+		Table    *table
+	}{done(r), workload(&f), why.Explain(f), f.Counts, tiles(f.Counts, f.Now), isLate(f.Now, f.Counts), []*chart{dueChart(ahead, next != "", f.Now), past.chart(f.Now)}, links, rows}}, nil
+}
+
+// workload is the state of the source's workload in a line, "" without one.
+func workload(f *why.Facts) string {
+	s := f.Scale()
+	if s == nil || s.State == "" {
+		return ""
+	}
+	text := f.Workload() + ": " + s.State + why.Since(f.Now, s) + "; " + why.Plural(s.Starts, "start", "starts")
+	if s.LastStart != "" {
+		text += ", the last one took " + s.LastStart
+	}
+	return text
 }
 
 func tiles(n *sdk.Counts, now time.Time) []tile {

@@ -121,12 +121,19 @@ func health(ctx context.Context, t *why.Target, f *why.Facts) badge {
 		return badge{"bad", "giving up"}
 	case why.StorageFull, why.Quota:
 		return badge{"warn", "full"}
+	case why.Unscaled:
+		return badge{"bad", "not scaled"}
 	}
+	scale := cmp.Or(f.Scale(), &sdk.Scale{})
 	switch {
 	case n.DeadLetters > 0:
 		return badge{"bad", "dead letters"}
 	case n.InFlight > 0:
 		return badge{"busy", "delivering"}
+	case scale.State == "Starting":
+		return badge{"busy", "starting"}
+	case scale.State == "Asleep":
+		return badge{"idle", "asleep"}
 	case n.Pending > 0:
 		return badge{"good", "on time"}
 	}

@@ -79,6 +79,18 @@ type Source struct {
 	MaxPending   int64         // 0 = unknown
 	MaxBytes     int64         // 0 = unknown
 	When         string        // spec.ingest.when
+	Workload     *Workload     // of spec.scale
+}
+
+// Workload is what the source object says of the workload of spec.scale.
+type Workload struct {
+	Kind, Name   string
+	Mode         string
+	StartTimeout time.Duration // 0 = unknown
+	// Status is the adapter's report, at most 30 s old; nil = there is none yet.
+	Status *sdk.Scale
+	// Held says that the adapter may have scaled it to zero.
+	Held bool
 }
 
 // NamespaceLimits are what the sources of a namespace share: the limits of ConfigMap
@@ -141,6 +153,10 @@ const (
 	Deleted    Cause = "Deleted"   // cancelled
 	NeverSeen  Cause = "NeverSeen" // nothing is known of it
 	Unreadable Cause = "Unreadable"
+
+	Unscaled         Cause = "WorkloadUnscaled" // the workload of spec.scale cannot be scaled, or does not start
+	WorkloadStarts   Cause = "WorkloadStarts"   // it starts, or is about to
+	WorkloadsInStart Cause = "WorkloadsInStart" // it waits for its turn among the starts
 
 	Waiting      Cause = "Waiting"      // its time has not come
 	ExpiresFirst Cause = "ExpiresFirst" // expiresAt is before dueAt

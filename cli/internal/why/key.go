@@ -40,7 +40,7 @@ func (f *Facts) present() *answer {
 	case r.State == "waiting" && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.DueAt):
 		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.DueAt))
 	case r.State == "waiting":
-		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s%s.", f.Key, When(f.Now, r.DueAt), f.given(), f.lostBefore())
+		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s%s%s.", f.Key, When(f.Now, r.DueAt), f.given(), sleeps(f), f.lostBefore())
 	case r.State == "inFlight":
 		return f.inFlight(a)
 	case r.InFlight:
@@ -190,6 +190,9 @@ func (f *Facts) due(a *answer) *answer {
 	}
 	if paused := f.paused(a, fmt.Sprintf("Key %q is due and not delivered", f.Key)); paused != nil {
 		return paused
+	}
+	if woken := a.wake(f, late, fmt.Sprintf("Key %q is due", f.Key)); woken != nil {
+		return woken
 	}
 	if held := f.held(a, late, fmt.Sprintf("Key %q is due and queued", f.Key), ahead); held != nil {
 		return held

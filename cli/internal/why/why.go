@@ -35,6 +35,7 @@ func (f *Facts) finish(a *answer) Answer {
 	if f.Key != "" {
 		head = append(head, Evidence{"key", plain(f.Key)})
 	}
+	a.workload(f)
 	a.Evidence = append(head, a.Evidence...)
 	return a.Answer
 }
@@ -45,6 +46,9 @@ func (f *Facts) source() *answer {
 	case f.Missing:
 		return new(answer).say(NoSource, false, "There is no RescheduleSource %s in namespace %s.", f.Name, f.Namespace)
 	case f.Source != nil && f.Source.Deleting:
+		if f.Source.workload().Held {
+			return new(answer).say(SourceDeleted, false, "Source %s is being deleted, and its schedules with it. It waits until the adapter has scaled %s up, for 5 minutes at most.", f.Name, f.Workload())
+		}
 		return new(answer).say(SourceDeleted, false, "Source %s is being deleted, and its schedules with it.", f.Name)
 	}
 	return nil
@@ -222,6 +226,9 @@ func (f *Facts) whole() *answer {
 	if paused := f.paused(a, "Source "+f.Name+" delivers nothing"); paused != nil {
 		return paused
 	}
+	if unscaled := a.unscaled(f, "Source "+f.Name+" cannot wake its workload, or let it sleep,"); unscaled != nil {
+		return unscaled
+	}
 	if r := f.Record; r != nil && r.LastFailure != nil {
 		a.add("key in trouble", r.Key).add("attempts", fmt.Sprint(r.Tries)).time("next attempt", f.Now, r.NextAttemptAt)
 		a.failure(f, r.LastFailure)
@@ -270,7 +277,11 @@ func (f *Facts) whole() *answer {
 	case c == nil:
 		return a.say(Healthy, true, "Nothing is known to be wrong with source %s.", f.Name)
 	case c.Pending+c.InFlight == 0:
-		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s.", f.Name, f.Lost.once(f.Now))
+		asleepNow := ""
+		if s := f.Scale(); s != nil && s.State == asleep {
+			asleepNow = "; " + f.Workload() + " is asleep"
+		}
+		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s%s.", f.Name, asleepNow, f.Lost.once(f.Now))
 	case c.NextDueAt.IsZero() && c.InFlight == 0:
 		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, Plural(c.Pending, "key has", "keys have"), f.unsure(), f.Lost.once(f.Now))
 	case c.NextDueAt.IsZero():
@@ -280,7 +291,7 @@ func (f *Facts) whole() *answer {
 		}
 		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, Plural(c.InFlight, "delivery is", "deliveries are"), due, f.Lost.once(f.Now))
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, Plural(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.Lost.once(f.Now))
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s%s.", f.Name, Plural(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), sleeps(f), f.Lost.once(f.Now))
 }
 
 // hangs: is the delivery that is under way for longest a problem?
@@ -343,6 +354,9 @@ func (f *Facts) queue(a *answer) *answer {
 		return a.say(ForCompany, true, "Source %s is healthy and %s: %s due.", f.Name, f.company(until), Plural(c.Due-c.Retrying, "key is", "keys are"))
 	}
 	queued, late := Plural(c.Due-c.Retrying, "key is", "keys are"), f.Now.Sub(c.OldestDueAt)
+	if woken := a.wake(f, late, queued+" due"); woken != nil {
+		return woken
+	}
 	if late < overdue {
 		return f.held(a, late, queued+" due and queued", "")
 	}

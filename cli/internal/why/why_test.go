@@ -63,6 +63,24 @@ func busy(change func(*sdk.Counts)) *sdk.Counts {
 	return c
 }
 
+// scaled is a source with a workload.
+func scaled(change func(*Workload), also func(*Source)) *Source {
+	return ready(func(s *Source) {
+		s.Workload = &Workload{Kind: "Deployment", Name: "websites", Mode: "Auto", StartTimeout: 2 * time.Minute}
+		if change != nil {
+			change(s.Workload)
+		}
+		if also != nil {
+			also(s)
+		}
+	})
+}
+
+// scaling are counts of a source whose workload has been in a state for so long.
+func scaling(state string, since time.Duration, reason, message string) *sdk.Counts {
+	return &sdk.Counts{Scale: &sdk.Scale{State: state, Since: new(at(-since)), Starts: 3, LastStart: "1.3s", Reason: reason, Message: message}}
+}
+
 var (
 	running = &Adapter{Wanted: 1, Ready: 1}
 	slow    = "dispatch error: the delivery timeout passed"
@@ -122,6 +140,34 @@ var cases = map[string]struct {
 	"refused, disk nearly full":       {Facts{Key: "k", Measured: Measured{QuotaRefused: map[string]int64{"disk": 1}}}, StorageFull, false, "1 change was refused with 507 since the adapter started because its disk was full, or nearly full"},
 	"refused by a quota":              {Facts{Key: "k", Measured: Measured{QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
 	"refused, disk":                   {Facts{Key: "k", Measured: Measured{StorageFull: true}}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
+
+	"held, being deleted": {Facts{Source: scaled(func(w *Workload) { w.Held = true }, func(s *Source) { s.Deleting = true })}, SourceDeleted, false,
+		"It waits until the adapter has scaled Deployment websites up, for 5 minutes at most."},
+	"due, starting": {Facts{Source: scaled(nil, nil), Counts: scaling("Starting", 800*time.Millisecond, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, WorkloadStarts, true,
+		"Key \"k\" is due: Deployment websites is starting, since 800ms (startTimeout is 2m0s)."},
+	"due, asleep for a moment": {Facts{Source: scaled(nil, nil), Counts: scaling("Asleep", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, WorkloadStarts, true, "is asleep and is woken now"},
+	"due, its turn": {Facts{Source: scaled(nil, nil), Counts: scaling("Asleep", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-10 * time.Second)}}, WorkloadsInStart, true,
+		"waits for its turn among the starts (max-starts and max-starts-of-all of ConfigMap config-reschedule)"},
+	"due, forbidden": {Facts{Source: scaled(nil, nil), Counts: scaling("Asleep", time.Hour, "Forbidden", "ServiceAccount ops/default may not patch deployments/scale; check with kubectl auth can-i patch deployments"), Key: "k",
+		Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Unscaled, false, "cannot be scaled (Forbidden): ServiceAccount ops/default may not patch"},
+	"due, observed": {Facts{Source: scaled(func(w *Workload) { w.Mode = "Observe" }, nil), Counts: scaling("Asleep", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
+	"due, awake":    {Facts{Source: scaled(nil, nil), Counts: scaling("Awake", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
+	"waits, asleep": {Facts{Source: scaled(nil, nil), Counts: scaling("Asleep", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(time.Hour)}}, Waiting, true,
+		"its time comes in 1h0m; Deployment websites is asleep until then."},
+	"source sleeps":         {Facts{Source: scaled(nil, nil), Counts: scaling("Asleep", time.Hour, "", "")}, Idle, true, "nothing is in flight; Deployment websites is asleep."},
+	"source does not start": {Facts{Source: scaled(nil, nil), Counts: scaling("Starting", time.Hour, "StartTimeout", "no connection"), Record: retrying(0, down)}, Unscaled, false, "because Deployment websites does not start (StartTimeout): no connection."},
+	"source starts": {Facts{Source: scaled(nil, nil), Counts: func() *sdk.Counts {
+		c := scaling("Starting", time.Second, "", "")
+		c.Due, c.OldestDueAt = 2, at(-time.Second)
+		return c
+	}()}, WorkloadStarts, true, "2 keys are due: Deployment websites is starting, since 1s"},
+	"source, status only": {Facts{Source: scaled(func(w *Workload) { w.Status = &sdk.Scale{State: "Awake", Reason: "NoSuchTarget", Message: "none"} }, nil)}, Unscaled, false, "(NoSuchTarget): none."},
+	"source, Knative scales": {Facts{Source: scaled(nil, func(s *Source) {
+		s.Conditions = append(s.Conditions, Condition{"Scaled", "False", "Info", "KnativeService", "it scales by itself"})
+	}), Counts: scaling("Awake", time.Hour, "", "")}, Unscaled, false, "(KnativeService): it scales by itself."},
+	"source, an old condition": {Facts{Source: scaled(nil, func(s *Source) {
+		s.Conditions = append(s.Conditions, Condition{"Scaled", "False", "Info", "Forbidden", "no"})
+	}), Counts: scaling("Awake", time.Hour, "", "")}, Idle, true, "Nothing waits"},
 
 	"waiting": {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
 	"waits, and was given up": {Facts{Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(time.Hour)}, DeadLetter: letter(400, "")}, Waiting, true,
