@@ -54,6 +54,9 @@ func TestRules_AreWhereThePageSays(t *testing.T) {
 var named = []struct{ path, declaration string }{
 	{"pkg/apis/sources/v1alpha1/reschedulesource_types.go", `json:"(\w+)`},
 	{"pkg/apis/sources/v1alpha1/reschedulesource_watch.go", `json:"(\w+)`},
+	{"pkg/apis/sources/v1alpha1/reschedulesource_scale.go", `json:"(\w+)`},
+	{"pkg/apis/sources/v1alpha1/reschedulesource_scale.go", `(?m)^\t?(?:const )?(?:Reason|Condition)\w+ .*= "(\w+)"`},
+	{"pkg/reconciler/reschedulesource/finalizers.go", `EventTypeWarning, "(\w+)"`},
 	{"pkg/apis/sources/v1alpha1/reschedulesource_lifecycle.go", `(?m)^\t?(?:const )?Condition([A-Z]\w+) .*= `},
 	{"pkg/apis/sources/v1alpha1/reschedulesource_lifecycle.go", `(?m)^\t?(?:const )?Reason\w+ .*= "(\w+)"`},
 	{"pkg/reconciler/reschedulesource/addressable.go", `(?:invalid\(|&obstacle\{)"(\w+)"`},

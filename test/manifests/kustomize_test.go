@@ -90,8 +90,8 @@ func TestKustomize_Components(t *testing.T) {
 		"olm": {
 			added: []string{"Role/reschedule-controller-adapter", "RoleBinding/reschedule-controller-adapter"},
 			removed: slices.Sorted(slices.Values(slices.Concat([]string{
-				"ConfigMap/config-reschedule", "StatefulSet/reschedule-adapter", "ValidatingAdmissionPolicy/reschedule-status", "ValidatingAdmissionPolicyBinding/reschedule-status",
-			}, namesIn(t, "204-adapter-oidc-rbac.yaml"), namesIn(t, "206-adapter-watch-rbac.yaml")))),
+				"ConfigMap/config-reschedule", "StatefulSet/reschedule-adapter",
+			}, namesIn(t, "204-adapter-oidc-rbac.yaml"), namesIn(t, "205-status-admission.yaml"), namesIn(t, "206-adapter-watch-rbac.yaml")))),
 			changed: []string{"Deployment/reschedule-controller"},
 		},
 		"replicated": {changed: []string{"NetworkPolicy/reschedule-adapter", "StatefulSet/reschedule-adapter"}},

@@ -140,7 +140,7 @@ func (f *Finalizers) write(ctx context.Context, source *v1alpha1.RescheduleSourc
 	}
 	_, err = of.Patch(ctx, source.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
-	case apierrors.IsForbidden(err): // by the component no-watching: then nothing may be scaled either
+	case apierrors.IsForbidden(err): // under OLM, or 205-status-admission.yaml is left out: then nothing is scaled
 		logging.FromContext(ctx).Warnf("The finalizers of %s/%s stay as they are: %v", source.Namespace, source.Name, err)
 		return controller.NewRequeueAfter(forbiddenRetry)
 	case err != nil && !apierrors.IsNotFound(err):
