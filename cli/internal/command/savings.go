@@ -58,6 +58,7 @@ $ savings websites --memory 40Mi`,
 			if err != nil {
 				return err
 			}
+			defer s.close()
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
@@ -82,7 +83,8 @@ $ savings websites --memory 40Mi`,
 
 The memory of a workload is --memory, or what metrics.k8s.io measures while it is awake, or
 else the memory that its pods request; MEMORY says which. The adapter's own memory, which
-all sources share, is not subtracted. A slack is suggested where a workload starts more than
+all sources share, is not subtracted. While the adapter does not answer, the figures are of
+the status, which may be an hour old for a workload that sleeps. A slack is suggested where a workload starts more than
 12 times an hour: keys then wait for each other.`
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().StringVar(&memory, "memory", "", "memory of each replica, such as 40Mi, instead of what is measured or requested")
@@ -113,9 +115,22 @@ func (s inspector) savings(ctx context.Context, names []string, all bool, memory
 		if memory == 0 {
 			bytes, from = s.memory(ctx, o)
 		}
-		rows[i] = savingOf(o, bytes, from)
+		rows[i] = savingOf(o, s.figures(ctx, o, scaled), bytes, from)
 	})
 	return rows, interrupted(ctx)
+}
+
+// figures are what the adapter answers, or else what the status says; nil: nothing is known yet.
+func (s inspector) figures(ctx context.Context, o *object, others []*object) *sdk.Scale {
+	if src, err := s.connect(ctx, o, others); err == nil {
+		if n, err := src.Counts(ctx); err == nil && n.Scale != nil {
+			return n.Scale
+		}
+	}
+	if o.Status.Scale == nil {
+		return nil
+	}
+	return &o.Status.Scale.Scale
 }
 
 func replicas(o *object) int64 {
@@ -125,17 +140,16 @@ func replicas(o *object) int64 {
 	return 1
 }
 
-func savingOf(o *object, bytes int64, from string) saving {
+func savingOf(o *object, n *sdk.Scale, bytes int64, from string) saving {
 	scale := o.Spec.Scale
 	row := saving{
 		Namespace: o.Namespace, Name: o.Name, Workload: scale.TargetRef.Kind + "/" + scale.TargetRef.Name,
 		Mode: cmp.Or(scale.Mode, "Auto"), MemoryBytes: bytes, MemoryFrom: from,
 	}
-	if o.Status.Scale == nil || o.Status.Scale.ObservedSeconds <= 0 {
+	if n == nil || n.ObservedSeconds <= 0 {
 		row.Advice = "nothing was observed yet"
 		return row
 	}
-	n := &o.Status.Scale.Scale
 	hours := float64(n.ObservedSeconds) / 3600
 	row.ObservedSeconds, row.Starts, row.LastStart = n.ObservedSeconds, n.Starts, n.LastStart
 	row.AsleepShare, row.StartsAnHour = asleepShare(n), float64(n.Starts)/hours

@@ -134,6 +134,9 @@ func TestSavings_MemoryAndAdvice(t *testing.T) {
 	}
 	says("", "web Deployment/websites Auto 75.0% 2h0m 40 20.0 1.3s 40.0 MB (request) 30.0 60.0 slack: 3m would halve the wakes", "new Deployment/websites Observe 0.0% 0s 0 0.0 - 40.0 MB (request) 0.0 0.0 nothing was observed yet")
 	says("web --memory 100M", "100.0 MB (flag) 75.0 150.0")
+	c.answers["GET /ops/web"] = "200 " + strings.TrimSuffix(healthy, "}") + `,"scale":{"state":"Asleep","starts":40,"awakeSeconds":1800,"observedSeconds":18000}}`
+	says("web --memory 100M", "90.0% 5h0m 40 8.0 - 100.0 MB (flag) 90.0 450.0")
+	c.answers["GET /ops/web"] = "503 {}"
 	c.put("/apis/metrics.k8s.io/v1beta1/namespaces/ops/pods", `{"kind":"PodMetricsList","items":[{"kind":"PodMetrics","containers":[{"usage":{"memory":"20M"}},{"usage":{"memory":"5M"}}]},{"kind":"PodMetrics","containers":[{"usage":{"memory":"1M"}}]}]}`)
 	says("web -o json", `"memoryFrom":"metrics"`, `"savedMB":18.75`)
 	delete(c.objects, "/apis/metrics.k8s.io/v1beta1/namespaces/ops/pods")

@@ -152,10 +152,14 @@ func TestConcerns_AllButTheCounts(t *testing.T) {
 		"address":    func(s *v1alpha1.RescheduleSource) { s.Status.Address = nil },
 		"resync":     func(s *v1alpha1.RescheduleSource) { s.ResourceVersion = "1" },
 		"report":     reported("False", "Forbidden", "no"),
+		"workload":   scaleReport("Awake", "Forbidden", "no"),
 		"no memory":  func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" },
 	} {
 		before, after := source(counted, reported("True", "", "")), source(reported("True", "", ""))
 		*after.Status.Watched = 4
+		scaleReport("Awake", "", "")(before)
+		scaleReport("Asleep", "", "")(after)
+		after.Status.Scale.Starts, after.Status.Scale.AwakeSeconds = 8, 60
 		before.ResourceVersion, after.ResourceVersion = "1", "2"
 		before.Status.Address = at("http", address)
 		after.Status.Address = at("http", address)

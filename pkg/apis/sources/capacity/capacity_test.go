@@ -195,7 +195,7 @@ func TestReport_IsNeverTooLarge(t *testing.T) {
 	reported.Status.Pending, reported.Status.NextDueAt = new(int64(7)), new(metav1.Now())
 	reported.Status.Deliveries = &v1alpha1.DeliveriesStatus{Status: "False", Message: text[:1<<10]}
 	reported.Status.Watch = &v1alpha1.WatchStatus{Status: "False", Message: text[:1<<10]}
-	reported.Status.Scale = &v1alpha1.ScaleStatus{State: "Asleep", Message: text[:1<<10], Held: &v1alpha1.HeldWorkload{Replicas: 1}}
+	reported.Status.Scale = &v1alpha1.ScaleStatus{State: "Asleep", Message: text[:2000], Held: &v1alpha1.HeldWorkload{Replicas: 1}}
 	reported.Status.Refused = text[:2<<10]
 	if IsStandIn(s.Admit(reported)) {
 		t.Error("a source is refused by its status")

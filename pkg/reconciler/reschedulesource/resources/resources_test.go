@@ -188,6 +188,7 @@ func TestStatusPatch_OnlyOwnChanges(t *testing.T) {
 	before.Status.Pending, before.Status.NextDueAt = &pending, &now
 	before.Status.Watched, before.Status.Watch = &pending, &v1alpha1.WatchStatus{Status: "True"}
 	before.Status.Refused = "too large"
+	before.Status.Scale = &v1alpha1.ScaleStatus{Starts: 1}
 	before.Status.SinkURI, before.Status.DeadLetterSinkURI = apis.HTTP("sink"), apis.HTTP("dead-letters")
 	before.Status.Annotations = map[string]string{"left": "alone"}
 
@@ -196,7 +197,7 @@ func TestStatusPatch_OnlyOwnChanges(t *testing.T) {
 	}
 	after := before.DeepCopy()
 	after.Status.Pending, after.Status.NextDueAt, after.Status.Watched, after.Status.Watch = nil, nil, nil, nil
-	after.Status.Refused = ""
+	after.Status.Refused, after.Status.Scale = "", nil
 	if patch, err := StatusPatch(before, after); err != nil || patch != nil {
 		t.Errorf("only what is the adapter's changed: %s, %v", patch, err)
 	}
