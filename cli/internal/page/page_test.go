@@ -511,6 +511,27 @@ func TestSources_IdleOnlyIfAllIsWell(t *testing.T) {
 	}
 }
 
+// The list and the page of a source show the state of its workload, and that it cannot be scaled.
+func TestViews_Workload(t *testing.T) {
+	t.Parallel()
+	for scale, want := range map[string][2]string{
+		`{"state":"Asleep","since":"2026-11-22T02:00:00Z","starts":2,"awakeSeconds":1,"observedSeconds":2,"lastStart":"1.3s"}`: {">asleep</span>", "the workload: Asleep, since 1h0m; 2 starts, the last one took 1.3s"},
+		`{"state":"Starting","starts":1,"awakeSeconds":1,"observedSeconds":2}`:                                                 {">starting</span>", "the workload: Starting; 1 start"},
+		`{"starts":0,"awakeSeconds":0,"observedSeconds":0,"reason":"Forbidden","message":"no right"}`:                          {">not scaled</span>", "(Forbidden): no right."},
+	} {
+		server := httptest.NewServer(&fakeAPI{answers: map[string]string{
+			"GET /ops/repos": strings.TrimSuffix(noCounts, "}") + `,"scale":` + scale + "}", "GET /ops/repos/schedules": `{"items":[],"continue":""}`,
+		}})
+		t.Cleanup(server.Close)
+		h := over(server.URL, "")
+		for i, target := range []string{"/", "/source?ns=ops&name=repos"} {
+			if w := do(h, "GET", target, ""); !strings.Contains(w.Body.String(), want[i]) {
+				t.Errorf("%s of %s does not show %q: %s", target, scale, want[i], w.Body)
+			}
+		}
+	}
+}
+
 // An API that does not answer is a sentence on the page, not an empty one.
 func TestViews_WithoutTheAPI(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
