@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -59,7 +60,7 @@ func TestServerless_DeletesOrAnswersWhen(t *testing.T) {
 				r := httptest.NewRequest("POST", "/", nil)
 				r.Header.Set("Ce-Reschedulekey", c.key)
 				rw := httptest.NewRecorder()
-				live(client).ServeHTTP(rw, r)
+				expiry{configMaps(client)}.ServeHTTP(rw, r)
 				if after := rw.Header().Get("Reschedule-After"); rw.Code != c.status || after != c.after {
 					t.Errorf("%d, Reschedule-After %q; want %d, %q: %s", rw.Code, after, c.status, c.after, rw.Body)
 				}
@@ -75,7 +76,8 @@ func TestServerless_DeletesOrAnswersWhen(t *testing.T) {
 func TestReconcile_DeletesOnlyWhatItRead(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(configMap(time.Hour, map[string]string{label: "20m"}))
-	if _, err := live(client).Reconcile(t.Context(), "team-a/cache"); err != nil {
+	e := expiry{configMaps(client)}
+	if _, err := e.Reconcile(t.Context(), "team-a/cache"); err != nil {
 		t.Fatal(err)
 	}
 	for _, action := range client.Actions() {
@@ -90,27 +92,49 @@ func TestReconcile_DeletesOnlyWhatItRead(t *testing.T) {
 	t.Error("nothing was deleted")
 }
 
-// The resident form waits in memory.
+// The resident form waits in memory, with ConfigMaps and with the metadata of another kind.
 func TestResident_WaitsInMemory(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(configMap(time.Minute, map[string]string{label: "20m"}))
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- resident(ctx, client) }()
-		time.Sleep(18 * time.Minute)
-		if !there(t, client) {
-			t.Error("deleted before its time")
-		}
-		time.Sleep(2 * time.Minute)
-		if there(t, client) {
-			t.Error("still there after its time")
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	configMapResource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	for name, start := range map[string]func() (kind, clienttesting.ObjectTracker){
+		"ConfigMaps": func() (kind, clienttesting.ObjectTracker) {
+			client := fake.NewClientset(configMap(time.Minute, map[string]string{label: "20m"}))
+			return configMaps(client), client.Tracker()
+		},
+		"metadata": func() (kind, clienttesting.ObjectTracker) {
+			scheme := metadatafake.NewTestScheme()
+			if err := metav1.AddMetaToScheme(scheme); err != nil {
+				t.Fatal(err)
+			}
+			client := metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				ObjectMeta: configMap(time.Minute, map[string]string{label: "20m"}).ObjectMeta,
+			})
+			return metadataOf(client, configMapResource), client.Tracker()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				of, objects := start()
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- resident(ctx, of) }()
+				time.Sleep(18 * time.Minute)
+				if _, err := objects.Get(configMapResource, "team-a", "cache"); err != nil {
+					t.Errorf("deleted before its time: %v", err)
+				}
+				time.Sleep(2 * time.Minute)
+				if _, err := objects.Get(configMapResource, "team-a", "cache"); !apierrors.IsNotFound(err) {
+					t.Errorf("still there after its time: %v", err)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 func there(t *testing.T, client *fake.Clientset) bool {

@@ -6,23 +6,18 @@ import (
 	"log"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
-// label is on every ConfigMap that expires, and says after how long.
+// label is on every object that expires, and says after how long.
 const label = "expires-after"
 
-// expiry deletes ConfigMaps that are old enough.
-type expiry struct {
-	get        func(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) // live, or from a cache
-	configMaps corev1client.ConfigMapsGetter
-}
+// expiry deletes objects of a kind that are old enough. Its get reads live, or from a cache.
+type expiry struct{ kind }
 
-// Reconcile handles one ConfigMap, NAMESPACE/NAME. After an error it runs again after a
+// Reconcile handles one object, NAMESPACE/NAME. After an error it runs again after a
 // back-off. With a duration above zero it is done for now, and runs again after it.
 func (e expiry) Reconcile(ctx context.Context, key string) (again time.Duration, err error) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
@@ -36,7 +31,7 @@ func (e expiry) Reconcile(ctx context.Context, key string) (again time.Duration,
 	if err != nil {
 		return 0, fmt.Errorf("reading %s: %w", key, err)
 	}
-	text, expires := object.Labels[label]
+	text, expires := object.GetLabels()[label]
 	if !expires {
 		return 0, nil
 	}
@@ -45,13 +40,12 @@ func (e expiry) Reconcile(ctx context.Context, key string) (again time.Duration,
 		log.Printf("%s: label %s: %v", key, label, err)
 		return 0, nil
 	}
-	if left := time.Until(object.CreationTimestamp.Add(after)); left > 0 {
+	if left := time.Until(object.GetCreationTimestamp().Add(after)); left > 0 {
 		return left, nil
 	}
 	// Only this version: the label may have changed since, or the object may be another one.
-	err = e.configMaps.ConfigMaps(namespace).Delete(ctx, name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion},
-	})
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	err = e.remove(ctx, namespace, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("deleting %s: %w", key, err)
 	}

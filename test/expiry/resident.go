@@ -4,44 +4,47 @@ import (
 	"context"
 	"errors"
 	"log"
-	"os"
-	"time"
+	"sync"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
 // resident runs Reconcile in the usual way: an informer and a work queue keep the keys
 // and their times in memory.
-func resident(ctx context.Context, client kubernetes.Interface) error {
+func resident(ctx context.Context, of kind) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 10*time.Hour,
-		informers.WithNamespace(os.Getenv("NAMESPACE")), // empty: all
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = label }))
-	configMaps := factory.Core().V1().ConfigMaps()
+	informer := of.informer()
 	enqueue := func(object any) {
 		if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
 			queue.Add(key)
 		}
 	}
-	if _, err := configMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue, UpdateFunc: func(_, object any) { enqueue(object) },
 	}); err != nil {
 		return err
 	}
-	e := expiry{configMaps: client.CoreV1(), get: func(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-		return configMaps.Lister().ConfigMaps(namespace).Get(name)
-	}}
+	e := expiry{of}
+	lister := cache.NewGenericLister(informer.GetIndexer(), schema.GroupResource{})
+	e.get = func(_ context.Context, namespace, name string) (metav1.Object, error) {
+		object, err := lister.ByNamespace(namespace).Get(name)
+		if err != nil {
+			return nil, err
+		}
+		return meta.Accessor(object)
+	}
 
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
-	if !cache.WaitForCacheSync(ctx.Done(), configMaps.Informer().HasSynced) {
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	defer running.Wait()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return errors.New("the cache did not fill before the end")
 	}
+	log.Print(ready)
 	go func() {
 		<-ctx.Done()
 		queue.ShutDown()

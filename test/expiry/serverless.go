@@ -9,20 +9,18 @@ import (
 	"net/url"
 	"os"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
 // serverless runs Reconcile for each delivery of a RescheduleSource, which keeps the keys
-// and their times when this process ends.
-func serverless(ctx context.Context, client kubernetes.Interface) error {
+// and their times when this process ends. It reads each object when it is due: there is no
+// cache to fill.
+func serverless(ctx context.Context, of kind) error {
 	listener, err := net.Listen("tcp", ":"+cmp.Or(os.Getenv("PORT"), "8080")) // PORT is set by Knative
 	if err != nil {
 		return err
 	}
-	server := http.Server{Handler: live(client), ReadHeaderTimeout: 10 * time.Second}
+	server := http.Server{Handler: expiry{of}, ReadHeaderTimeout: 10 * time.Second}
+	log.Print(ready)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
@@ -31,13 +29,6 @@ func serverless(ctx context.Context, client kubernetes.Interface) error {
 	case <-ctx.Done(): // scaled to zero: the deliveries in flight may finish
 		return server.Shutdown(context.Background())
 	}
-}
-
-// live reads each object when it is due: there is no cache to fill.
-func live(client kubernetes.Interface) expiry {
-	return expiry{configMaps: client.CoreV1(), get: func(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-		return client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	}}
 }
 
 // ServeHTTP takes a delivery and answers with its outcome.
