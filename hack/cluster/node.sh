@@ -133,6 +133,8 @@ clusterDNS: [$DNS_IP]
 resolvConf: $dir/resolv.conf
 volumePluginDir: $dir/kubelet/plugins
 serializeImagePulls: false
+# By default 110. make density has 60 operators more than the cluster itself; a node has addresses for 254.
+maxPods: 220
 # The disk is the machine's, with all that is on it beside the cluster. A percentage of a large
 # disk would end pods that have enough.
 imageGCHighThresholdPercent: 100
