@@ -15,6 +15,7 @@ CHAOS ?= 1h
 FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|RoughNetwork|DiskHangs|DiskFails|DiskNearlyFull|DiskFull
 PENDING ?= 1000000
 TIMES ?= 20
+OPERATORS ?= 60
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # The modules with code of this project that others import: make check has them too.
@@ -274,8 +275,12 @@ bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and
 	go test -run '^$$' -bench Idle -benchtime 1x -timeout 1h ./test/cluster
 
 .PHONY: bench-scale-to-zero
-bench-scale-to-zero: ## Measure in the cluster what an operator costs resident, and at zero; writes docs/scale-to-zero.md and bench/scaletozero
+bench-scale-to-zero: ## Measure in the cluster what an operator costs resident, thin, and asleep; writes docs/scale-to-zero.md and bench/scaletozero
 	source hack/cluster/env.sh; go -C bench run ./scaletozero
+
+.PHONY: density
+density: ## Measure OPERATORS operators on one node (OPERATORS=60), resident and asleep, and all woken at once; writes docs/images/density.svg
+	source hack/cluster/env.sh; go -C bench run ./scaletozero -operators $(OPERATORS) density render
 
 # One fuzz target at a time is all that go test takes.
 .PHONY: fuzz

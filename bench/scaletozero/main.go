@@ -1,19 +1,20 @@
-// Command scaletozero measures, in the cluster of KUBECONFIG, the cost of an operator that
-// runs all the time and the cost of the same operator that scales to zero behind a
-// RescheduleSource. It writes their tables into docs/scale-to-zero.md and RESULTS.md, and the plot.
+// Command scaletozero measures, in the cluster of KUBECONFIG, what the operator of test/expiry
+// costs in four forms: resident with an informer, awake behind a RescheduleSource that watches
+// for it, asleep by its source (spec.scale), and asleep by Knative. It writes their tables into
+// docs/scale-to-zero.md and RESULTS.md, and the plots.
 //
-// It guarantees that both forms are the same program doing the same work at the same time,
-// and that the bill is complete: the pods of ApiServerSource, RescheduleSource, Knative and
-// the ingress, the container runtime's process beside each pod, and the CPU of the node and
-// of the control plane.
+// It guarantees that all forms are the same program doing the same work, and that the bill is
+// complete: the pods of RescheduleSource, Knative and the ingress, the container runtime's
+// process beside each pod, and the CPU of the node and of the control plane.
 //
-// It works in steps, and each writes its part of results.json. deploy creates the operators
-// of test/expiry. idle measures them while nothing is due. wakes wakes each of them a few
-// times and measures the whole life of the pods that start. run does sparse work for a
-// longer time, to test whether idle and wakes together predict it. clean removes the
-// operators. render writes the pages. The cluster must have Knative Eventing and Serving, an
-// ingress and RescheduleSource, and no other work while idle and wakes run. kubectl, go and
-// a registry for ko (KO_DOCKER_REPO) are required.
+// It works in steps, and each writes its part of results.json. deploy creates the operators.
+// idle measures them while nothing is due. wakes wakes them, one form after the other, each
+// after a time in which nothing is due. run does sparse work for a longer time, to test whether
+// idle and wakes together predict it. clean removes the operators. render writes the pages. Two
+// steps create and remove what they need: thin measures the two forms that are awake with many
+// large objects, density (not one of the steps without arguments) many operators on one node.
+// The cluster must have RescheduleSource, for the form serverless also Knative Serving and an
+// ingress, and no other work. kubectl, go and a registry for ko (KO_DOCKER_REPO) are required.
 package main
 
 import (
@@ -36,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -49,14 +51,25 @@ func main() {
 		f := &forms[i]
 		flag.IntVar(&f.count, f.name, f.count, "operators "+f.about)
 	}
-	settle := flag.Duration("settle", 3*time.Minute, "the wait before idle, until the started pods have come to rest")
+	settle := flag.Duration("settle", 3*time.Minute, "the wait until started pods have come to rest")
 	idleFor := flag.Duration("idle-for", 5*time.Minute, "the duration of idle")
-	wakesFor := flag.Duration("wakes-for", 8*time.Minute, "the duration of wakes")
+	before := flag.Duration("before", time.Minute, "how long a form is measured before it is woken, loaded or put to work")
+	wakes := flag.Int("wakes", 40, "the deliveries to each form in wakes: half of them by timers, whose time is measured")
+	objects := flag.Int("objects", 10000, "the objects of thin")
+	size := flag.Int("object-bytes", 10000, "the size of an object of thin")
+	starts := flag.Int("starts", 5, "the starts of each form in thin")
+	many := flag.Int("operators", 60, "the operators of density")
 	runFor := flag.Duration("run-for", 24*time.Minute, "the duration of run")
 	flag.Parse()
+	for _, f := range forms {
+		atLeastOne(f.name, f.count)
+	}
+	for name, n := range map[string]int{"wakes": *wakes, "objects": *objects, "object-bytes": *size, "starts": *starts, "operators": *many} {
+		atLeastOne(name, n)
+	}
 	steps := flag.Args()
 	if len(steps) == 0 {
-		steps = []string{"deploy", "idle", "wakes", "run", "clean", "render"}
+		steps = []string{"deploy", "idle", "wakes", "run", "clean", "thin", "render"}
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
@@ -72,17 +85,35 @@ func main() {
 			log.Printf("%s to come to rest, then %s", *settle, *idleFor)
 			c.atZero(ctx)
 			wait(ctx, *settle)
-			r.Conditions, r.Idle = c.conditions(ctx), c.measure(ctx, nil, *idleFor, 0)
+			r.Conditions, r.Idle = c.conditions(ctx), c.measure(ctx, func() { wait(ctx, *idleFor) })
 		case "wakes":
-			r.Wakes = connect(ctx).measure(ctx, cycles(*wakesFor), *wakesFor, 5*time.Second)
+			c := connect(ctx)
+			r.Wakes = map[string]woken{}
+			for _, f := range forms {
+				log.Print(f.name)
+				c.atZero(ctx)
+				idle := c.measure(ctx, func() { wait(ctx, *before) })
+				jobs, long := cycles(f, *wakes)
+				r.Wakes[f.name] = woken{idle, c.work(ctx, jobs, long)}
+			}
 		case "run":
-			r.Run = connect(ctx).measure(ctx, sparse(*runFor), *runFor, 0)
+			c := connect(ctx)
+			c.atZero(ctx)
+			r.Run = c.work(ctx, sparse(*runFor), *runFor)
+		case "thin":
+			c := connect(ctx)
+			r.Thin = thinner{c.conditions(ctx), *objects, *size, map[string]crowd{}}
+			for _, form := range []string{thin, resident} { // what the first leaves in the API server's memory counts against us
+				r.Thin.Forms[form] = c.crowd(ctx, form, r.Thin, *starts, *settle, *before)
+			}
+		case "density":
+			r.Density = connect(ctx).density(ctx, *many, *settle, *before)
 		case "clean":
-			run(ctx, "", "kubectl", append([]string{"delete", "namespace", "--ignore-not-found", "--wait=false"}, namespaces()...)...)
+			run(ctx, "", "kubectl", append([]string{"delete", "namespace", "--ignore-not-found"}, namespaces()...)...)
 		case "render":
 			check(render(repo, r))
 		default:
-			log.Fatalf("%q is not a step: want some of deploy, idle, wakes, run, clean, render", step)
+			log.Fatalf("%q is not a step: want some of deploy, idle, wakes, run, clean, thin, density, render", step)
 		}
 		text, err := json.MarshalIndent(r, "", " ")
 		check(err)
@@ -105,6 +136,13 @@ func check(err error) {
 	}
 }
 
+// atLeastOne ends the program if the number of a flag is less.
+func atLeastOne(flag string, n int) {
+	if n < 1 {
+		log.Fatalf("-%s: %d is less than 1", flag, n)
+	}
+}
+
 // wait ends the program when ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	select {
@@ -116,9 +154,15 @@ func wait(ctx context.Context, d time.Duration) {
 
 // results has one part for each step, so one step can be measured again without the others.
 type results struct {
-	Conditions       string
-	Idle, Wakes, Run *bill
+	Conditions string
+	Idle, Run  *bill            `json:",omitempty"`
+	Wakes      map[string]woken `json:",omitempty"` // by form
+	Thin       thinner          `json:",omitzero"`
+	Density    *dense           `json:",omitempty"`
 }
+
+// woken is what the deliveries to one form cost, and the same cluster before them.
+type woken struct{ Before, Wakes *bill }
 
 // bill is what a step measured.
 type bill struct {
@@ -139,6 +183,7 @@ type use struct {
 	Pod, Shim cost    // Shim: of the container runtime's processes beside them
 	Pods      int     // that were there, also for a while
 	There     float64 // seconds that they were there, added up
+	Peak      float64 // bytes: the most memory of one pod
 	Lives     []life  // of the pods of an operator that came and went
 }
 
@@ -167,12 +212,13 @@ func (c cost) bytes() float64 { return c.Memory + c.Text }
 // cluster is the cluster of KUBECONFIG. It watches pods, and ConfigMaps that expire.
 type cluster struct {
 	*kubernetes.Clientset
-	read  func(context.Context) (map[string]reading, error)
-	meter string
-	live  cache.Store // of the pods that are there
-	mu    sync.Mutex
-	pods  map[string]metav1.ObjectMeta // of all pods that were there, by uid
-	late  map[string][]float64         // by how many seconds ConfigMaps were deleted late, for each form
+	metadata metadata.Interface
+	read     func(context.Context) (map[string]reading, error)
+	meter    string
+	live     cache.Store // of the pods that are there
+	mu       sync.Mutex
+	pods     map[string]metav1.ObjectMeta // of all pods that were there, by uid
+	late     map[string][]float64         // by how many seconds ConfigMaps were deleted late, for each form
 }
 
 // lives is the label with the life of a ConfigMap, which the operator of the example reads.
@@ -185,7 +231,9 @@ func connect(ctx context.Context) *cluster {
 	config.QPS = -1 // a call that waits for its turn would be a late reading
 	client, err := kubernetes.NewForConfig(config)
 	check(err)
-	c := &cluster{Clientset: client, pods: map[string]metav1.ObjectMeta{}, late: map[string][]float64{}}
+	meta, err := metadata.NewForConfig(config)
+	check(err)
+	c := &cluster{Clientset: client, metadata: meta, pods: map[string]metav1.ObjectMeta{}, late: map[string][]float64{}}
 	c.live = c.watch(ctx, "pods", &corev1.Pod{}, cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
 		pod := object.(*corev1.Pod).ObjectMeta
 		c.mu.Lock()
@@ -230,11 +278,13 @@ func (c *cluster) watch(ctx context.Context, resource string, object runtime.Obj
 func (c *cluster) conditions(ctx context.Context) string {
 	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	check(err)
-	eventing, err := c.AppsV1().Deployments("knative-eventing").Get(ctx, "eventing-controller", metav1.GetOptions{})
-	check(err)
+	knative := "no Knative"
+	if eventing, err := c.AppsV1().Deployments("knative-eventing").Get(ctx, "eventing-controller", metav1.GetOptions{}); err == nil {
+		knative = "Knative " + eventing.Labels["app.kubernetes.io/version"]
+	}
 	of, info := nodes.Items[0].Status.Capacity, nodes.Items[0].Status.NodeInfo
-	return fmt.Sprintf("%d node(s) with %s cores and %s, Linux %s, %s; Kubernetes %s, Knative %s; %s; commit %s", len(nodes.Items), of.Cpu(), of.Memory(), info.KernelVersion,
-		strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1), info.KubeletVersion, eventing.Labels["app.kubernetes.io/version"], c.meter, run(ctx, "", "git", "-C", repo, "describe", "--always"))
+	return fmt.Sprintf("%d node(s) with %s cores and %s, Linux %s, %s; Kubernetes %s, %s; %s; commit %s", len(nodes.Items), of.Cpu(), of.Memory(), info.KernelVersion,
+		strings.Replace(info.ContainerRuntimeVersion, "://", " ", 1), info.KubeletVersion, knative, c.meter, run(ctx, "", "git", "-C", repo, "describe", "--always"))
 }
 
 // run returns the output of a command.
@@ -251,23 +301,20 @@ type form struct {
 	name  string
 	count int
 	about string
-	ready string // the objects that become ready, and the condition
+	gap   time.Duration // more than the time from a delivery until the operator is at zero again
+	ready string        // the objects that become ready, and the condition
 }
 
-// forms has them in their order. All but the resident one have no pod while idle.
+// forms has them in their order, in which wakes measures them.
 var forms = []form{
-	{resident, 3, "that run all the time", "deployment --for=condition=Available"},
-	{serverless, 3, "at zero, as the example has them", "ksvc,reschedulesource --for=condition=Ready"},
-	{warmed, 2, "at zero with warm-up", "ksvc,reschedulesource --for=condition=Ready"},
-	{defaults, 2, "at zero with Knative's own settings", "ksvc,reschedulesource --for=condition=Ready"},
-	{fed, 1, "at zero behind an ApiServerSource each", "ksvc,reschedulesource,apiserversource --for=condition=Ready"},
-	{shared, 1, "at zero behind a shared ApiServerSource and a Broker", "ksvc,reschedulesource,apiserversource --for=condition=Ready"},
+	{resident, 3, "that run all the time", 5 * time.Second, "deployment --for=condition=Available"},
+	{thin, 3, "that run all the time, behind a source that watches", 5 * time.Second, "reschedulesource --for=condition=Ready"},
+	{asleep, 5, "at zero by their source", 40 * time.Second, "reschedulesource --for=condition=Ready"},
+	{serverless, 5, "at zero by Knative", 80 * time.Second, "ksvc,reschedulesource --for=condition=Ready"},
 }
 
 // atZeroForm says whether a part is a form that has no pod while idle.
-func atZeroForm(part string) bool {
-	return part != resident && slices.ContainsFunc(forms, func(f form) bool { return f.name == part })
-}
+func atZeroForm(part string) bool { return part == asleep || part == serverless || part == denseAsleep }
 
 // namespacePrefix begins the name of every namespace that this program makes.
 const namespacePrefix = "expiry-"
@@ -280,8 +327,7 @@ func formOf(namespace string) string {
 	if !found {
 		return ""
 	}
-	name, _, _ = strings.Cut(name, "-")
-	return name
+	return name[:max(strings.LastIndex(name, "-"), 0)]
 }
 
 // namespaces returns the namespaces of all operators.
@@ -297,8 +343,7 @@ func namespaces() (all []string) {
 // deploy creates all operators, each in a namespace of its own, and waits until they are ready.
 func deploy(ctx context.Context) {
 	for _, form := range forms {
-		manifest := run(ctx, "", "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", "scaletozero/forms/"+form.name)
-		manifest = run(ctx, manifest, "go", "-C", repo, "run", "-modfile=tools/ko/go.mod", "github.com/google/ko", "resolve", "-f", "-")
+		manifest := manifestOf(ctx, form.name)
 		for i := range form.count {
 			ns := namespace(form.name, i)
 			log.Printf("%s: waiting until it is ready", ns)
@@ -308,29 +353,33 @@ func deploy(ctx context.Context) {
 	}
 }
 
+// manifestOf returns the manifest of a form, with images.
+func manifestOf(ctx context.Context, form string) string {
+	manifest := run(ctx, "", "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", "scaletozero/forms/"+form)
+	return run(ctx, manifest, "go", "-C", repo, "run", "-modfile=tools/ko/go.mod", "github.com/google/ko", "resolve", "-f", "-")
+}
+
 // inNamespace returns the manifest of the example for another namespace.
 func inNamespace(manifest, ns string) string {
 	const itself = "kind: Namespace\nmetadata:\n  name: "
 	return strings.NewReplacer("namespace: expiry\n", "namespace: "+ns+"\n", itself+"expiry\n", itself+ns+"\n").Replace(manifest)
 }
 
-// atZero waits until only resident operators have a pod.
-func (c *cluster) atZero(ctx context.Context) {
-	const limit = 5 * time.Minute
-	for began := time.Now(); ; {
-		var up []string
-		for _, object := range c.live.List() {
-			if pod := object.(*corev1.Pod).ObjectMeta; atZeroForm(podPart(pod)) {
-				up = append(up, pod.Namespace+"/"+pod.Name)
-			}
-		}
-		if len(up) == 0 {
-			return
-		}
-		if wait(ctx, time.Second); time.Since(began) > limit {
-			log.Fatalf("these pods still exist after %s: %q", limit, up)
+// await waits until it is so, or ends the program: what says what is waited for.
+func await(ctx context.Context, what string, so func() bool) {
+	const limit = 10 * time.Minute
+	for began := time.Now(); !so(); wait(ctx, time.Second) {
+		if time.Since(began) > limit {
+			log.Fatalf("after %s still not: %s", limit, what)
 		}
 	}
+}
+
+// atZero waits until only operators that are awake all the time have a pod.
+func (c *cluster) atZero(ctx context.Context) {
+	await(ctx, "all operators that sleep are at zero", func() bool {
+		return !slices.ContainsFunc(c.live.List(), func(object any) bool { return atZeroForm(podPart(object.(*corev1.Pod).ObjectMeta)) })
+	})
 }
 
 // job is one ConfigMap: it wakes the operator when it is created and when it expires.
@@ -339,24 +388,16 @@ type job struct {
 	after, lives time.Duration // from the beginning, and from then
 }
 
-// gap is more than the time from a delivery until an operator is at zero again.
-func gap(form string) time.Duration {
-	if form == defaults {
-		return 2 * time.Minute
+// cycles returns the jobs of so many deliveries to a form, and how long they take: each
+// operator is woken, its ConfigMap expires when it is at zero again, and so on; operators take
+// turns.
+func cycles(f form, deliveries int) (jobs []job, long time.Duration) {
+	for i := 0; 2*len(jobs) < deliveries; i++ {
+		round, turn := time.Duration(i/f.count), time.Duration(i%f.count)
+		at := round*2*f.gap + turn*f.gap/time.Duration(f.count)
+		jobs, long = append(jobs, job{namespace(f.name, i%f.count), at, f.gap}), at+2*f.gap
 	}
-	return 80 * time.Second
-}
-
-// cycles returns the jobs of the step wakes: each operator is woken, its ConfigMap expires
-// when it is at zero again, and so on; operators take turns.
-func cycles(long time.Duration) (jobs []job) {
-	for i, ns := range namespaces() {
-		gap := gap(formOf(ns))
-		for at := time.Duration(i) * 5 * time.Second; at+2*gap <= long; at += 2 * gap {
-			jobs = append(jobs, job{ns, at, gap})
-		}
-	}
-	return jobs
+	return jobs, long
 }
 
 // sparse returns the jobs of the step run: in each operator two ConfigMaps, one after the
@@ -371,8 +412,10 @@ func sparse(long time.Duration) (jobs []job) {
 	return jobs
 }
 
-// work creates the ConfigMaps at their times.
-func (c *cluster) work(ctx context.Context, jobs []job) {
+// work creates the ConfigMaps at their times. It measures until the operators are at zero again,
+// and a little longer.
+func (c *cluster) work(ctx context.Context, jobs []job, long time.Duration) *bill {
+	log.Printf("%d ConfigMaps in %s", len(jobs), long)
 	for i, j := range jobs {
 		time.AfterFunc(j.after, func() {
 			_, err := c.CoreV1().ConfigMaps(j.ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -381,4 +424,13 @@ func (c *cluster) work(ctx context.Context, jobs []job) {
 			check(err)
 		})
 	}
+	b := c.measure(ctx, func() {
+		wait(ctx, long)
+		c.atZero(ctx)
+		wait(ctx, 5*time.Second)
+	})
+	for _, j := range jobs {
+		b.Asked[formOf(j.ns)] += 2 // when it is created, and when it expires
+	}
+	return b
 }

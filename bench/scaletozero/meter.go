@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ const every = time.Second
 
 // reading is what a subject used up to now. Its subject is the uid of a pod (with all of its
 // containers and its sandbox), the same after shimOf (the container runtime's process beside
-// the pod, in no pod's control group), or kubernetesItself.
+// the pod, in no pod's control group), apiServer, kubernetesItself or nodeItself.
 type reading struct {
 	cpu    float64 // seconds since its start
 	memory float64 // bytes of its own, the kernel's for it included
@@ -40,8 +39,11 @@ type node struct{ cgroups, proc string } // /sys/fs/cgroup and /proc
 var (
 	podDir      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(\.slice)?$`)
 	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
-	// programs of the node and of the control plane; the kernel cuts their names.
-	programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
+	// programs are the processes of the node and of the control plane, with their subject; the kernel cuts their names.
+	programs = map[string]string{
+		"kube-apiserver": apiServer, "kubelet": kubernetesItself, "containerd": kubernetesItself,
+		"etcd": kubernetesItself, "kube-scheduler": kubernetesItself, "kube-controller": kubernetesItself,
+	}
 )
 
 // podUID returns the uid of the pod with a control group, or "".
@@ -117,6 +119,9 @@ func (n node) read(context.Context) (map[string]reading, error) {
 		readings[uid] = r
 		return fs.SkipDir
 	})
+	if info, err := proc.Meminfo(); err == nil && info.MemTotalBytes != nil && info.MemAvailableBytes != nil {
+		readings[nodeItself] = reading{memory: float64(*info.MemTotalBytes - *info.MemAvailableBytes)}
+	}
 	all, err := proc.AllProcs()
 	for _, p := range all {
 		program, _ := p.Comm()
@@ -129,11 +134,11 @@ func (n node) read(context.Context) (map[string]reading, error) {
 			if uid != "" && errors.Join(err, err2) == nil { // other shims share the rest of its memory
 				readings[shimOf+uid] = reading{cpu: stat.CPUTime(), memory: float64(memory.PrivateClean + memory.PrivateDirty)}
 			}
-		case slices.Contains(programs, program):
+		case programs[program] != "":
 			status, err := p.NewStatus()
 			stat, err2 := p.Stat()
-			if r := readings[kubernetesItself]; errors.Join(err, err2) == nil {
-				readings[kubernetesItself] = reading{r.cpu + stat.CPUTime(), r.memory + float64(status.RssAnon), r.text + float64(status.RssFile)}
+			if r := readings[programs[program]]; errors.Join(err, err2) == nil {
+				readings[programs[program]] = reading{r.cpu + stat.CPUTime(), r.memory + float64(status.RssAnon), r.text + float64(status.RssFile)}
 			}
 		}
 	}
@@ -197,13 +202,14 @@ type record struct {
 	subjects    map[string]*track
 	partOf      func(uid string) (part, namespace string)
 	readings    int
-	traces      map[string][][2]float64 // of the first operator of some forms, at every fourth reading
+	traces      map[string][][2]float64 // of the first operator of some forms and of the node, at every fourth reading
 }
 
 // track is what a subject used since the record began.
 type track struct {
 	first, last time.Time
-	older       bool // it was there when the record began
+	older       bool    // it was there when the record began
+	peak        float64 // bytes
 	reading
 	cost
 }
@@ -214,7 +220,7 @@ func (r *record) add(now time.Time, readings map[string]reading) {
 	if r.began.IsZero() {
 		r.began = now
 	}
-	traced := map[string]float64{resident: 0, serverless: 0, defaults: 0}
+	traced := map[string]float64{resident: 0, asleep: 0, serverless: 0, nodeItself: 0}
 	for id, read := range readings {
 		t := r.subjects[id]
 		if t == nil {
@@ -226,9 +232,9 @@ func (r *record) add(now time.Time, readings map[string]reading) {
 		}
 		seconds := now.Sub(t.last).Seconds()
 		t.cost = t.plus(cost{(t.memory + read.memory) / 2 * seconds, (t.text + read.text) / 2 * seconds, max(read.cpu-t.cpu, 0)}) // a restarted process begins at 0
-		t.last, t.reading = now, read
+		t.last, t.reading, t.peak = now, read, max(t.peak, read.memory+read.text)
 		part, ns := r.partOf(id)
-		if bytes, is := traced[part]; is && ns == namespace(part, 0) {
+		if bytes, is := traced[part]; is && (ns == "" || ns == namespace(part, 0)) {
 			traced[part] = bytes + read.memory + read.text
 		}
 	}
@@ -253,7 +259,7 @@ func (r *record) bill() *bill {
 		case isShim:
 			u.Shim = u.Shim.plus(t.cost)
 		default:
-			u.Pod, u.Pods, u.There = u.Pod.plus(t.cost), u.Pods+1, u.There+seconds
+			u.Pod, u.Pods, u.There, u.Peak = u.Pod.plus(t.cost), u.Pods+1, u.There+seconds, max(u.Peak, t.peak)
 			if atZeroForm(part) && !t.older && t.last.Before(r.last.Add(-3*every)) {
 				l := life{seconds, t.cost}
 				if shim := r.subjects[shimOf+id]; shim != nil {
@@ -269,7 +275,7 @@ func (r *record) bill() *bill {
 
 // partOf returns the part of a subject, without its shim, and its namespace.
 func (c *cluster) partOf(uid string) (part, namespace string) {
-	if uid == kubernetesItself {
+	if uid == kubernetesItself || uid == apiServer || uid == nodeItself {
 		return uid, ""
 	}
 	c.mu.Lock()
@@ -277,18 +283,16 @@ func (c *cluster) partOf(uid string) (part, namespace string) {
 	return podPart(c.pods[uid]), c.pods[uid].Namespace
 }
 
-// measure records while the jobs are done, until all operators are at zero again and for a while longer.
-func (c *cluster) measure(ctx context.Context, jobs []job, long, longer time.Duration) *bill {
-	c.atZero(ctx)
-	log.Printf("%d ConfigMaps in %s", len(jobs), long)
+// measure records while something is done.
+func (c *cluster) measure(ctx context.Context, during func()) *bill {
+	c.mu.Lock()
+	c.late = map[string][]float64{}
+	c.mu.Unlock()
 	r := &record{subjects: map[string]*track{}, partOf: c.partOf, traces: map[string][][2]float64{}}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		c.work(ctx, jobs)
-		wait(ctx, long)
-		c.atZero(ctx)
-		wait(ctx, longer)
+		during()
 	}()
 	for done, tick := false, time.Tick(every); !done; {
 		readings, err := c.read(ctx)
@@ -307,23 +311,18 @@ func (c *cluster) measure(ctx context.Context, jobs []job, long, longer time.Dur
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b.Late, b.Traces = maps.Clone(c.late), r.traces
-	for _, j := range jobs {
-		b.Asked[formOf(j.ns)] += 2 // when it is created, and when it expires
-	}
 	return b
 }
 
 // The parts of the bill: costs are added up for each.
 const (
-	resident   = "resident"   // the operator that runs all the time
-	serverless = "serverless" // the operator at zero, as its manifest has it: its source watches
-	warmed     = "warmed"     // the same with warm-up
-	defaults   = "defaults"   // the same with Knative's own settings
-	fed        = "fed"        // the same behind an ApiServerSource of its own
-	shared     = "shared"     // the same behind an ApiServerSource for many, with a Broker in between
+	resident   = "resident"   // the operator that runs all the time, with an informer
+	thin       = "thin"       // the operator that runs all the time, behind a source that watches
+	asleep     = "asleep"     // the same, which its source scales to zero
+	serverless = "serverless" // the same, which Knative scales to zero
 
-	watcher       = "watcher"        // an ApiServerSource's pod, for one operator
-	sharedWatcher = "shared watcher" // for many
+	denseResident = "dense-resident" // one of many, each with its own kind
+	denseAsleep   = "dense-asleep"
 
 	adapter    = "adapter"    // RescheduleSource's data plane
 	controller = "controller" // RescheduleSource's control plane
@@ -333,9 +332,10 @@ const (
 	serving    = "serving" // the rest of Knative Serving
 	ingress    = "ingress"
 	eventing   = "eventing" // Knative Eventing without its Broker
-	broker     = "broker"   // Knative's own Broker on in-memory channels
 
-	kubernetesItself = "kubernetes" // the processes of the node and of the control plane
+	apiServer        = "API server"
+	kubernetesItself = "kubernetes" // the other processes of the node and of the control plane
+	nodeItself       = "node"       // memory of the machine that is not available: MemTotal - MemAvailable
 )
 
 // otherParts has the parts of pods outside of the operators' namespaces. The first pattern
@@ -351,21 +351,15 @@ var otherParts = []struct {
 	{regexp.MustCompile(`^knative-serving \S* autoscaler-hpa`), serving},
 	{regexp.MustCompile(`^knative-serving \S* autoscaler-`), autoscaler},
 	{regexp.MustCompile(`^knative-serving `), serving},
-	{regexp.MustCompile(`^knative-eventing reschedule-adapter `), adapter},
-	{regexp.MustCompile(`^knative-eventing reschedule-controller `), controller},
-	{regexp.MustCompile(`^knative-eventing \S* (imc|mt-broker)-`), broker},
+	{regexp.MustCompile(`^(knative-eventing|reschedule-system) reschedule-adapter `), adapter},
+	{regexp.MustCompile(`^(knative-eventing|reschedule-system) reschedule-controller `), controller},
+	{regexp.MustCompile(`^knative-eventing \S* (imc|mt-broker)-`), ""},
 	{regexp.MustCompile(`^knative-eventing `), eventing},
 }
 
 // podPart returns the part of a pod, or "" for one of another application, which is not counted.
 func podPart(pod metav1.ObjectMeta) string {
 	if form := formOf(pod.Namespace); form != "" {
-		switch fromSource := pod.Labels["eventing.knative.dev/source"] != ""; {
-		case fromSource && form == shared:
-			return sharedWatcher
-		case fromSource:
-			return watcher
-		}
 		return form
 	}
 	name := strings.Join([]string{pod.Namespace, cmp.Or(pod.Labels["app.kubernetes.io/component"], "-"), pod.Name}, " ")
