@@ -238,7 +238,7 @@ func TestRows_OfMeasuredForms(t *testing.T) {
 		"0 | 1204 | 43.0 | 1.00 | 1.90 | 0.950 | 84":               r.FormRow(serverless),
 		"0.150 | 0.500 | 0.000 | 0.300 | 0.950":                    r.CPURow(serverless),
 		"5 | 5 | 31":                                               r.pays(25e6, 4, cost.bytes), // 120 and 820 MB shared; 26.9 and 26.7 saved
-		"50 | 150 | 600 | 600 | 1950 | 1.50 (1.00 to 2.00) | 2.50": r.Thin.Row(thin),
+		"50 | 150 | 650 | 650 | 1950 | 1.50 (1.00 to 2.00) | 2.50": r.Thin.Row(thin),
 		"2000 | 2200 | 200 | 400 | 4000 | 30 | 2.00 | 3.00":        r.Density.Row(denseAsleep),
 		"820": r.Shared(serverless),
 	} {

@@ -311,7 +311,7 @@ func (t thinner) Row(form string) string {
 	got := t.Forms[form]
 	own, server := got.Idle.Used[form], got.Idle.Used[apiServer]
 	return fmt.Sprintf("%.0f | %.0f | %.0f | %.0f | %.0f | %s | %.2f", own.Pod.bytes()/max(own.There, 1)/1e6, got.Starts.Used[form].Peak/1e6,
-		got.Before.Used[apiServer].Pod.Memory/got.Before.Seconds/1e6, server.Pod.Memory/got.Idle.Seconds/1e6, got.Starts.Used[apiServer].Peak/1e6,
+		got.Before.Used[apiServer].Pod.bytes()/got.Before.Seconds/1e6, server.Pod.bytes()/got.Idle.Seconds/1e6, got.Starts.Used[apiServer].Peak/1e6,
 		spread(got.Ready, "%.2f"), got.Starts.Used[apiServer].Pod.CPU/float64(max(len(got.Ready), 1)))
 }
 
