@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -368,6 +369,31 @@ func TestStorm_UntilTheLastHasRun(t *testing.T) {
 		ran, starting := c.storm(t.Context(), denseAsleep, operators)
 		if diff := cmp.Diff([]float64{1, 2, 3}, ran, close9); diff != "" || starting != operators {
 			t.Errorf("%d start at a time, and run after (-want +got):\n%s", starting, diff)
+		}
+	})
+}
+
+// A start is from the new pod to the line of its log, whatever the pod before it does.
+func TestRestart_UntilTheLogSaysReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ns = "expiry-thin-0"
+		pod := func(name string, phase corev1.PodPhase) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Status: corev1.PodStatus{Phase: phase}}
+		}
+		client, pods := fake.NewClientset(pod("old", corev1.PodRunning)), corev1.SchemeGroupVersion.WithResource("pods")
+		began := time.Now()
+		client.PrependReactor("delete-collection", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.AfterFunc(time.Second, func() { client.Tracker().Create(pods, pod("new", corev1.PodPending), ns) })
+			time.AfterFunc(2*time.Second, func() { client.Tracker().Update(pods, pod("old", corev1.PodRunning), ns) })
+			time.AfterFunc(3*time.Second, func() { client.Tracker().Update(pods, pod("new", corev1.PodRunning), ns) })
+			return true, nil, nil
+		})
+		client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			at := func(after time.Duration) string { return began.Add(after).Format(time.RFC3339Nano) }
+			return true, &runtime.Unknown{Raw: []byte(at(2*time.Second) + " not ready yet\n" + at(3500*time.Millisecond) + " 2026/11/30 07:33:22 ready\n")}, nil
+		})
+		if took := (&cluster{Interface: client}).restart(t.Context(), ns); took != 2500*time.Millisecond || time.Since(began) != 3*time.Second {
+			t.Errorf("%s, known after %s", took, time.Since(began))
 		}
 	})
 }

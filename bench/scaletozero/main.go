@@ -211,7 +211,7 @@ func (c cost) bytes() float64 { return c.Memory + c.Text }
 
 // cluster is the cluster of KUBECONFIG. It watches pods, and ConfigMaps that expire.
 type cluster struct {
-	*kubernetes.Clientset
+	kubernetes.Interface
 	metadata metadata.Interface
 	read     func(context.Context) (map[string]reading, error)
 	meter    string
@@ -233,7 +233,7 @@ func connect(ctx context.Context) *cluster {
 	check(err)
 	meta, err := metadata.NewForConfig(config)
 	check(err)
-	c := &cluster{Clientset: client, metadata: meta, pods: map[string]metav1.ObjectMeta{}, late: map[string][]float64{}}
+	c := &cluster{Interface: client, metadata: meta, pods: map[string]metav1.ObjectMeta{}, late: map[string][]float64{}}
 	c.live = c.watch(ctx, "pods", &corev1.Pod{}, cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
 		pod := object.(*corev1.Pod).ObjectMeta
 		c.mu.Lock()
