@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"bytes"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -120,7 +121,12 @@ func TestExamples_SourcesAreAccepted(t *testing.T) {
 // The quick start shows the source that it applies.
 func TestQuickStart_ShowsTheSource(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../examples/python-function/operator.yaml")
+	for _, dir := range []string{"python-function", "python-sleeping"} { // as in kustomize
+		if err := fs.WalkDir(os.DirFS("../../examples/"+dir), ".", func(string, fs.DirEntry, error) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := yaml.Marshal(kustomize(t, "../../examples/python-sleeping")["RescheduleSource/namespace-ttl"])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ type Dump struct {
 	UnfinishedAt  time.Time `json:"unfinishedAt,omitzero"`
 	Attempt       uint32    `json:"attempt"`
 	Tries         uint32    `json:"tries"`
-	dumpWaits
+	DumpWaits
 	UID         string               `json:"uid,omitempty"`
 	Reason      string               `json:"reason,omitempty"`
 	TraceParent string               `json:"traceParent,omitempty"`
@@ -81,8 +81,8 @@ type Dump struct {
 	DeadLetter  *schedule.DeadLetter `json:"deadLetter,omitempty"`
 }
 
-// dumpWaits is how long the key may wait.
-type dumpWaits struct {
+// DumpWaits is how long the key may wait.
+type DumpWaits struct {
 	MaxInterval string `json:"maxInterval,omitempty"`
 	Slack       string `json:"slack,omitempty"`
 	MayWait     bool   `json:"mayWait,omitempty"`
@@ -93,7 +93,7 @@ func NewDump(source, key string, e *schedule.Entry, storeID string) Dump {
 	d := Dump{
 		Source: source, Key: key, Revision: e.Revision, Occurrence: e.Occurrence, EventID: e.EventID(storeID),
 		ScheduledAt: e.ScheduledAt, DueAt: e.DueAt, PreviousDueAt: e.PreviousDueAt, RetryAt: e.RetryAt, ExpiresAt: e.ExpiresAt,
-		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, dumpWaits: dumpWaits{MayWait: e.MayWait}, UID: e.UID, Reason: e.Reason,
+		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, DumpWaits: DumpWaits{MayWait: e.MayWait}, UID: e.UID, Reason: e.Reason,
 		TraceParent: e.TraceParent, TraceState: e.TraceState, Event: e.Event, DeadLetter: e.DeadLetter,
 	}
 	if e.MaxInterval != nil {
