@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -107,10 +108,12 @@ func TestScale_SleepsThroughFaults(t *testing.T) {
 	if err := s.sources.SourcesV1alpha1().RescheduleSources(n.name).Delete(t.Context(), s.name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.ready(deployment, "operator")
-	if len(n.podsOf(n.name, "app=operator")) == 0 {
-		t.Error("the source is deleted, and its operator sleeps for ever")
-	}
+	eventually(t, patience, "the source is deleted, and its operator is awake", func() error {
+		if len(n.podsOf(n.name, "app=operator")) == 0 {
+			return errors.New("it has no pod that runs")
+		}
+		return nil
+	})
 }
 
 func (s *source) isUnderWay(key string) error {
@@ -126,7 +129,7 @@ func (s *source) isUnderWay(key string) error {
 func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "noscale")
-	n.deploy("operator", 1, rule{"warms", behaviour{Failures: 2}})
+	n.deploy("operator", 1, rule{"warms", behaviour{Status: 503, Failures: 2}})
 	s := n.source("sleeper", scaled(", startTimeout: 20s")+"delivery: {backoffDelay: PT1S, backoffPolicy: linear, backoffMax: PT2S}\n")
 	is := func(reason string) {
 		t.Helper()
@@ -146,7 +149,7 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	scales(n)
 	is("Scaled")
 	n.asleep()
-	n.patched(`{"spec":{"template":{"spec":{"containers":[` + strings.Replace(containerOf(n, []rule{{"warms", behaviour{Failures: 2}}}), "{name: function",
+	n.patched(`{"spec":{"template":{"spec":{"containers":[` + strings.Replace(containerOf(n, []rule{{"warms", behaviour{Status: 503, Failures: 2}}}), "{name: function",
 		`{readinessProbe: {tcpSocket: {port: 8080}, initialDelaySeconds: 10}, name: function`, 1) + `]}}}}`)
 	s.put("slow", `{"delay": 0}`)
 	if runs := n.awaitRuns(patience, "slow", 1); runs[0].Attempt != 0 || runs[0].Start.Sub(runs[0].DueAt) < 10*time.Second {

@@ -156,7 +156,7 @@ func (f *Finalizers) write(ctx context.Context, source *v1alpha1.RescheduleSourc
 func (f *Finalizers) giveUp(ctx context.Context, source *v1alpha1.RescheduleSource) {
 	held := source.Status.Scale.Held
 	group := schema.FromAPIVersionAndKind(held.APIVersion, held.Kind).GroupKind()
-	text := fmt.Sprintf("The source is deleted, and the adapter did not scale %s %s up within 5 minutes. It may have no replicas. "+
+	text := fmt.Sprintf("The source is deleted, and the adapter did not scale %s %s up in time. It may have no replicas. "+
 		"Scale it up: kubectl -n %s scale %s/%s --replicas=%d",
 		held.Kind, held.Name, source.Namespace, strings.ToLower(group.String()), held.Name, held.Replicas)
 	logging.FromContext(ctx).Warn(text)

@@ -49,6 +49,12 @@ func TestFinalizers_Reconcile(t *testing.T) {
 	)
 	auto, awake, observed := scalingAs(v1alpha1.ScaleAuto, ""), scalingAs(v1alpha1.ScaleAwake, ""), scalingAs(v1alpha1.ScaleObserve, "")
 	held := holding("scaler")
+	hopeless := func(s *v1alpha1.RescheduleSource) {
+		held(s)
+		s.Status.Scale.Reason = v1alpha1.ReasonScaleForbidden
+	}
+	const gaveUp = "Warning WorkloadNotScaledUp The source is deleted, and the adapter did not scale Deployment worker up in time. It may have no replicas. " +
+		"Scale it up: kubectl -n ops scale deployment.apps/worker --replicas=2"
 	conflict := apierrors.NewConflict(v1alpha1.Resource("reschedulesources"), "git-repos", nil)
 	forbidden := apierrors.NewForbidden(v1alpha1.Resource("reschedulesources"), "git-repos", nil)
 	for _, c := range []struct {
@@ -75,11 +81,9 @@ func TestFinalizers_Reconcile(t *testing.T) {
 		{name: "deleted, and never held", known: []option{auto, others, deletedFor(time.Hour)}},
 		{name: "deleted, and the workload is held", known: []option{auto, held, finalized, deletedFor(time.Minute)}, again: 4 * time.Minute},
 		{name: "deleted meanwhile", known: []option{finalized}, stored: []option{held, finalized, deletedFor(time.Minute)}, again: 4 * time.Minute},
-		{
-			name: "deleted, and held for 5 minutes", known: []option{auto, held, finalized, deletedFor(5 * time.Minute)}, patch: removed,
-			event: "Warning WorkloadNotScaledUp The source is deleted, and the adapter did not scale Deployment worker up within 5 minutes. It may have no replicas. " +
-				"Scale it up: kubectl -n ops scale deployment.apps/worker --replicas=2",
-		},
+		{name: "deleted, and the workload cannot be scaled", known: []option{auto, hopeless, finalized, deletedFor(5 * time.Second)}, again: 10 * time.Second},
+		{name: "deleted, and the workload could not be scaled in time", known: []option{auto, hopeless, finalized, deletedFor(15 * time.Second)}, patch: removed, event: gaveUp},
+		{name: "deleted, and held for 5 minutes", known: []option{auto, held, finalized, deletedFor(5 * time.Minute)}, patch: removed, event: gaveUp},
 		{name: "a conflict", known: []option{auto}, fails: conflict, patch: addedFirst, again: -1},
 		{name: "held for 5 minutes, and a conflict", known: []option{held, finalized, deletedFor(time.Hour)}, fails: conflict, patch: removed, again: -1},
 		{name: "patches are forbidden", known: []option{auto}, fails: forbidden, patch: addedFirst, again: 10 * time.Minute},

@@ -9,8 +9,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// ReleaseTimeout is how long after the deletion of a source its finalizer stays at most.
-const ReleaseTimeout = 5 * time.Minute
+// ReleaseTimeout is how long after the deletion of a source its finalizer stays at most. It
+// is HopelessTimeout if the adapter reports that the workload cannot be scaled: then the
+// account, its rights or the workload were deleted too, as with a namespace.
+const (
+	ReleaseTimeout  = 5 * time.Minute
+	HopelessTimeout = 15 * time.Second
+)
 
 // HasFinalizer reports whether a source has ScaleFinalizer.
 func HasFinalizer(source *v1alpha1.RescheduleSource) bool {
@@ -30,6 +35,9 @@ func NeedsFinalizer(source *v1alpha1.RescheduleSource, now time.Time) (needs boo
 		return source.Spec.Scales() || Holds(source), time.Time{}
 	}
 	until = source.DeletionTimestamp.Add(ReleaseTimeout)
+	if s := source.Status.Scale; s != nil && (s.Reason == v1alpha1.ReasonScaleForbidden || s.Reason == v1alpha1.ReasonNoSuchTarget) {
+		until = source.DeletionTimestamp.Add(HopelessTimeout)
+	}
 	return HasFinalizer(source) && Holds(source) && now.Before(until), until
 }
 
