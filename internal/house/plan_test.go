@@ -181,7 +181,7 @@ var plan = map[string]rule{
 
 	"internal/house": {},
 	"internal/sim": {may: []string{
-		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch",
+		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/scale", "pkg/adapter/watch/objects",
 	}},
 
 	// Tests of the real binary use the contract only.

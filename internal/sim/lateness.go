@@ -208,9 +208,9 @@ func (j *judge) oldestFirst() {
 			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.at().Before(d.of.at()) || d.source.until(k.newest).After(wall) {
 				continue
 			}
-			// It must have been due for certain: not only since a jump or a restart that
+			// It must have been due for certain: not only since a jump, a restart or another slack that
 			// the adapter may not have dealt with yet.
-			if latest(j.noticed(k.newest.at()), j.upAt, j.slowUntil).Before(instant) {
+			if latest(j.noticed(k.newest.at()), j.upAt, j.slowUntil, d.source.slackAt).Before(instant) {
 				j.broken(oldest, "at %s %q, of %s, was due, and another key, of %s, was started", stamp(wall), k.name, stamp(k.newest.at()), stamp(d.of.at()))
 			}
 		}

@@ -13,6 +13,12 @@ import (
 // has it before the queue.
 func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	w := p.w
+	w.mu.Lock()
+	reaches := p.dead || p.reaches(&a)
+	w.mu.Unlock()
+	if !reaches {
+		return schedule.Outcome{Kind: schedule.Failed, Unreached: true}
+	}
 	wrote, ok := a.Begin()
 	if !ok {
 		return schedule.Outcome{}
@@ -29,6 +35,11 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 		return schedule.Outcome{}
 	}
 	took, o := w.answer(a)
+	workload := a.Source.Scale.Name
+	if a.Entry.DeadLetter != nil { // it goes elsewhere
+		workload = ""
+	}
+	p.underWay[workload]++
 	w.mu.Unlock()
 	if took > 0 {
 		t := time.NewTimer(took)
@@ -41,6 +52,7 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	p.underWay[workload]--
 	if !p.dead {
 		w.record(end{s, o})
 	}

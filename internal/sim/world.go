@@ -12,6 +12,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -33,8 +34,9 @@ type world struct {
 	mu       sync.Mutex
 	trace    []moment
 	judge    *judge
-	sent     map[string]int  // deliveries so far, by key
-	hangs    map[string]bool // sources whose sink hangs
+	sent     map[string]int   // deliveries so far, by key
+	replicas map[string]int32 // of workloads, by uid of their source
+	hangs    map[string]bool  // sources whose sink hangs
 	draining bool
 
 	calls sync.WaitGroup // operations that wait for their acknowledgement
@@ -42,13 +44,14 @@ type world struct {
 
 // process is the core between two starts.
 type process struct {
-	w       *world
-	db      *store.DB
-	q       *queue.Queue
-	d       *dispatch.Dispatcher
-	ready   atomic.Bool
-	dead    bool                     // under world.mu: it crashed, what it does has no effect
-	sources map[string]*queue.Source // by uid
+	w        *world
+	db       *store.DB
+	q        *queue.Queue
+	d        *dispatch.Dispatcher
+	ready    atomic.Bool
+	underWay map[string]int           // under world.mu: deliveries to workloads
+	dead     bool                     // under world.mu: it crashed, what it does has no effect
+	sources  map[string]*queue.Source // by uid
 }
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
@@ -86,7 +89,7 @@ func (w *world) ok() bool {
 
 // start opens the core over the disk with all sources, but delivers nothing yet.
 func (w *world) start() error {
-	p := &process{w: w, sources: map[string]*queue.Source{}}
+	p := &process{w: w, sources: map[string]*queue.Source{}, underWay: map[string]int{}}
 	fatal := func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -98,7 +101,7 @@ func (w *world) start() error {
 	if p.db, err = store.Open(store.Options{Dir: "data", FS: w.disk, Fatal: fatal, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return err
 	}
-	if p.d, err = dispatch.New(dispatch.Config{Sender: p, Now: w.now, MaxInFlight: w.maxInFlight}); err != nil {
+	if p.d, err = dispatch.New(dispatch.Config{Sender: p, Now: w.now, MaxInFlight: w.maxInFlight, Scale: scale.Config{API: p, Connect: p.connect}}); err != nil {
 		return err
 	}
 	p.q, err = queue.Open(queue.Config{
