@@ -113,7 +113,7 @@ func TestScale_Forbidden(t *testing.T) {
 	s.until("Forbidden", func(o *v1alpha1.RescheduleSource) bool {
 		c := o.Status.GetCondition(v1alpha1.ConditionScaled)
 		return c != nil && c.IsFalse() && c.Reason == "Forbidden" && strings.Contains(c.Message,
-			"kubectl auth can-i get deployments.apps/scale -n "+ns+" --as=system:serviceaccount:"+ns+":scaler")
+			"kubectl auth can-i get deployments.apps --subresource=scale -n "+ns+" --as=system:serviceaccount:"+ns+":scaler")
 	})
 	s.put("a", `{"delay": 0}`)
 	s.sink.Next(t, "in", "a") // its workload is awake

@@ -182,7 +182,8 @@ func scaleOverKills(t *testing.T, turn func()) {
 	s := n.source("sleeper", scaled("")+"delivery: {backoffDelay: PT0.5S}\n")
 	turn()
 	n.asleep()
-	for i, at := range []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond, 3 * time.Second, 5500 * time.Millisecond} {
+	// More kills in a row would wait for the kubelet's back-off: while it is woken, while it starts, in the delivery.
+	for i, at := range []time.Duration{10 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond} {
 		key := fmt.Sprintf("slow/%d", i)
 		due := s.put(key, `{"delay": "2s"}`).DueAt
 		pod := n.adapterPod()

@@ -132,7 +132,11 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return err
 	}
 	r.sent[o.UID] = time.Now()
-	err = r.write(ctx, name, statusPatch(&counts, p.patch(&o.Status)))
+	err = r.write(ctx, name, statusPatch(&counts, p.version(o), p.patch(&o.Status)))
+	if apierrors.IsConflict(err) {
+		r.changed(name)
+		return nil
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
@@ -204,9 +208,10 @@ func nextDueAt(t time.Time) *metav1.Time {
 
 // statusPatch always has the counts: null removes an instant. Of the rest it has what
 // changed.
-func statusPatch(c *sources.Counts, rest promptPatch) []byte {
+func statusPatch(c *sources.Counts, version patchedVersion, rest promptPatch) []byte {
 	var patch struct {
-		Status struct {
+		Metadata patchedVersion `json:"metadata,omitzero"`
+		Status   struct {
 			Pending     int64             `json:"pending"`
 			NextDueAt   *metav1.Time      `json:"nextDueAt"`
 			OldestDueAt *metav1.Time      `json:"oldestDueAt"`
@@ -216,6 +221,7 @@ func statusPatch(c *sources.Counts, rest promptPatch) []byte {
 			promptPatch
 		} `json:"status"`
 	}
+	patch.Metadata = version
 	s := &patch.Status
 	s.Pending, s.InFlight, s.Retrying = c.Pending, c.InFlight, c.Retrying
 	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)

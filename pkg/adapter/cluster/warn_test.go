@@ -57,7 +57,7 @@ func TestMessages_HaveNoControlCharacters(t *testing.T) {
 		}
 		expect(t, "event", want, list.Items[0].Message)
 	})
-	patch := string(statusPatch(&sources.Counts{Delivering: sources.Delivering{Message: hostileText}}, promptPatch{}))
+	patch := string(statusPatch(&sources.Counts{Delivering: sources.Delivering{Message: hostileText}}, patchedVersion{}, promptPatch{}))
 	if !strings.Contains(patch, want) {
 		t.Errorf("the patch is %q", patch)
 	}

@@ -76,11 +76,16 @@ func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry
 		return err
 	}
 	var patch struct {
-		Status promptPatch `json:"status"`
+		Metadata patchedVersion `json:"metadata,omitzero"`
+		Status   promptPatch    `json:"status"`
 	}
-	patch.Status = p.patch(&o.Status)
+	patch.Metadata, patch.Status = p.version(o), p.patch(&o.Status)
 	err = r.write(ctx, name, marshal(patch))
-	if apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+	switch {
+	case apierrors.IsNotFound(err), errors.Is(err, context.Canceled):
+		return nil
+	case apierrors.IsConflict(err):
+		r.changed(name)
 		return nil
 	}
 	return err
@@ -112,6 +117,27 @@ type promptPatch struct {
 	Watched json.RawMessage `json:"watched,omitempty"`
 	Watch   json.RawMessage `json:"watch,omitempty"`
 	Scale   json.RawMessage `json:"scale,omitempty"`
+}
+
+// patchedVersion is the version that an object must have for a patch of it.
+type patchedVersion struct {
+	Version string `json:"resourceVersion,omitempty"`
+}
+
+// version is the object's, if the patch changes which workload is held: the source may have taken
+// it up again meanwhile.
+func (r *promptReport) version(o *v1alpha1.RescheduleSource) (v patchedVersion) {
+	if !equality.Semantic.DeepEqual(heldBy(o.Status.Scale), heldBy(r.workload)) {
+		v.Version = o.ResourceVersion
+	}
+	return v
+}
+
+func heldBy(s *v1alpha1.ScaleStatus) *v1alpha1.HeldWorkload {
+	if s == nil {
+		return nil
+	}
+	return s.Held
 }
 
 func (r *promptReport) patch(s *v1alpha1.RescheduleSourceStatus) (p promptPatch) {

@@ -92,7 +92,7 @@ func isWorkloadReported(before, after *v1alpha1.ScaleStatus) bool {
 		return before == after
 	}
 	b, a := *before, *after
-	if a.State == "Asleep" && a.ObservedSeconds-b.ObservedSeconds < int64(time.Hour/time.Second) {
+	if a.State == "Asleep" && a.ObservedSeconds-b.ObservedSeconds < int64(10*time.Minute/time.Second) {
 		b.ObservedSeconds = a.ObservedSeconds
 	}
 	return equality.Semantic.DeepEqual(&b, &a)

@@ -15,7 +15,7 @@ import (
 func scaled(name string, change ...func(*v1alpha1.RescheduleSource)) *v1alpha1.RescheduleSource {
 	ref := v1alpha1.ScaleTarget{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	return object(name, append([]func(*v1alpha1.RescheduleSource){func(o *v1alpha1.RescheduleSource) {
-		o.Finalizers = []string{v1alpha1.ScaleFinalizer}
+		o.Finalizers, o.ResourceVersion = []string{v1alpha1.ScaleFinalizer}, "7"
 		o.Spec.Scale = &v1alpha1.RescheduleSourceScale{TargetRef: ref, ServiceAccountName: "scaler"}
 		o.Status.Scale = &v1alpha1.ScaleStatus{State: "Asleep", Starts: 3, AwakeSeconds: 9, ObservedSeconds: 90, LastStart: "1.5s",
 			Held: &v1alpha1.HeldWorkload{ScaleTarget: ref, Replicas: 1, ServiceAccountName: "scaler"}}
@@ -84,8 +84,12 @@ func TestWorkload_IsReported(t *testing.T) {
 			pass(within)
 			got := ""
 			for _, patch := range r.patches() {
-				if _, scale, ok := strings.Cut(patch, `"scale":`); ok {
+				if before, scale, ok := strings.Cut(patch, `"scale":`); ok {
 					got = strings.TrimSuffix(scale, "}}")
+					// What is held may have changed meanwhile.
+					if strings.Contains(before, `{"metadata":{"resourceVersion":"`) != (s.Held != held) {
+						t.Errorf("with a version, or without: %s", patch)
+					}
 				}
 			}
 			expect(t, "report", want, got)

@@ -136,6 +136,7 @@ type lane struct {
 	rate      rate
 	closed    bool
 	workload  *scale.Member // nil: it has none
+	begun     int           // deliveries under way of keys that were taken
 	warming   warming
 	health    health
 	failures  loglimit.Limit // the lines about failed attempts
@@ -327,12 +328,12 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
 		l.throttle.end()
-		l.next(-1)
+		l.next(false, d.cfg.Now())
 		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.throttle.end()
-		l.next(wait)
+		l.next(true, d.cfg.Now())
 		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() {
 			if at := l.source.NextKeyAt(); !at.IsZero() {
 				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))
@@ -342,7 +343,8 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		return nil
 	}
 	now, ns := time.Now(), l.namespace
-	if l.workload != nil && !l.workload.Admit(l.source.NextIsLetter) {
+	letters := l.workload != nil && l.source.LetterIsDue() // they go to another sink, and need no workload
+	if l.workload != nil && !letters && !l.workload.Admit() {
 		l.throttle.begin(byWorkload, now)
 		return nil
 	}
@@ -373,7 +375,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		return nil
 	}
 	l.throttle.end()
-	p.namespace = ns
+	p.namespace, p.letters = ns, letters
 	l.rate.take()
 	ns.rate.take()
 	l.inFlight++
@@ -396,7 +398,11 @@ func (l *lane) arm(wait time.Duration) {
 // deliver makes the delivery of a permit. It returns a permit for another one if
 // the worker must go on.
 func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
-	delivery, err := l.source.Take()
+	take := l.source.Take
+	if p.letters {
+		take = l.source.TakeLetter
+	}
+	delivery, err := take()
 	if err != nil { // the process is about to end
 		return nil
 	}
@@ -416,9 +422,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		p.letter = true
 	} else {
 		l.warming.active = time.Now()
-		if l.workload != nil {
-			l.workload.Begin()
-		}
+		l.begin()
 	}
 	d.pump(l)             // other due keys may start beside it
 	d.retryWaitingLanes() // it may need less memory than the permit had
@@ -448,9 +452,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	defer d.mu.Unlock()
 	if !p.letter {
 		l.warming.active = time.Now()
-		if l.workload != nil {
-			l.workload.End(outcome.Status != 0)
-		}
+		l.end(outcome.Status != 0)
 	}
 	d.release(l, p)
 	return d.admit(l)

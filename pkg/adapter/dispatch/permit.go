@@ -41,6 +41,7 @@ type permit struct {
 	slot, memory budget.Claim
 	namespace    *namespace // that it counts in
 	letter       bool       // it is for a dead letter
+	letters      bool       // it is for dead letters only
 }
 
 // permit takes a slot, and memory for the largest delivery of the source; nil when

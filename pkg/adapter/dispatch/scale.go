@@ -19,17 +19,37 @@ func (d *Dispatcher) scale(l *lane, s *schedule.Spec) {
 	case l.workload != nil:
 		l.workload.Set(s)
 	case hasWorkload(s):
-		l.workload = d.keeper.Join(s, func() { d.Wake(l.source) }, func(within time.Duration) bool {
+		l.workload = d.keeper.Join(s, l.begun, func() { d.Wake(l.source) }, func(within time.Duration) bool {
 			due, err := l.source.KeyDueBy(d.cfg.Now().Round(0).Add(within))
 			return due || err != nil
 		})
 	}
 }
 
-// next notes when the next key of the lane is due; less than 0: none is.
-func (l *lane) next(wait time.Duration) {
-	if l.workload != nil {
-		l.workload.Next(wait)
+// next tells the workload when the next key of the lane is due, if one is scheduled.
+func (l *lane) next(scheduled bool, now time.Time) {
+	if l.workload == nil {
+		return
+	}
+	at := l.source.NextKeyAt()
+	if !scheduled || at.IsZero() {
+		l.workload.Next(-1, at)
+		return
+	}
+	l.workload.Next(max(at.Sub(now.Round(0)), 0), at)
+}
+
+// begin notes that the delivery of a key begins.
+func (l *lane) begin() {
+	if l.begun++; l.workload != nil {
+		l.workload.Begin()
+	}
+}
+
+// end notes that one has ended, and whether the sink has answered.
+func (l *lane) end(answered bool) {
+	if l.begun--; l.workload != nil {
+		l.workload.End(answered)
 	}
 }
 

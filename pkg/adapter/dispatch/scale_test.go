@@ -52,7 +52,7 @@ var unreached = schedule.Outcome{Kind: schedule.Failed, Unreached: true}
 var done = schedule.Outcome{Kind: schedule.Succeeded, Status: 200}
 
 // A due key wakes the workload and waits for its connection; that is no attempt. A row that is stale, and a dead
-// letter, wake nothing.
+// letter, wake nothing and wait for nothing.
 func TestScale_WakesForDueKeys(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.toStart = time.Second
@@ -84,6 +84,15 @@ func TestScale_WakesForDueKeys(t *testing.T) {
 		}
 		if n := c.replicas.Load(); n != 0 {
 			t.Errorf("%d replicas at the end", n)
+		}
+		// A key whose workload starts stands before the letter, and does not hold it up.
+		c.mu.Lock()
+		c.toStart = time.Hour
+		c.mu.Unlock()
+		c.put(s, "waits", in(0))
+		c.pass(55 * time.Second)
+		if more := c.deliveries()[len(all):]; len(more) < 5 || slices.ContainsFunc(more, func(d sent) bool { return !d.Dead }) {
+			t.Errorf("while a key waits: %+v", more)
 		}
 	})
 }

@@ -69,11 +69,6 @@ func (c *Objects) SetReplicas(ctx context.Context, a objects.Account, w schedule
 func (c *Objects) scale(ctx context.Context, a objects.Account, w schedule.Workload, patch []byte) (s scaleOf, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	turn, err := c.scales.Take(ctx, a.Namespace, "")
-	if err != nil {
-		return s, fmt.Errorf("kube: waiting for a call: %w", err)
-	}
-	defer turn.Release()
 	gv, err := schema.ParseGroupVersion(w.APIVersion)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", scale.ErrNoTarget, err)
@@ -85,13 +80,21 @@ func (c *Objects) scale(ctx context.Context, a objects.Account, w schedule.Workl
 	if err != nil {
 		return s, err
 	}
+	if _, err := c.token(ctx, caller{a, nil}); err != nil { // before it has a turn that others wait for
+		return s, err
+	}
+	turn, err := c.scales.Take(ctx, a.Namespace, "")
+	if err != nil {
+		return s, fmt.Errorf("kube: waiting for a call: %w", err)
+	}
+	defer turn.Release()
 	q := objects.Query{Resource: kind, Namespace: a.Namespace}
 	verb := "get"
 	if patch != nil {
 		verb = "patch"
 	}
 	denied := forbidden(a, verb, q)
-	denied.Resource += "/scale"
+	denied.Sub = "scale"
 	answer, err := c.call(ctx, caller{a, nil}, &request{path: pathOf(q) + "/" + url.PathEscape(w.Name) + "/scale", accept: asJSON, patch: patch}, denied)
 	if errors.Is(err, objects.ErrNoSuchKind) { // it was not found
 		return s, fmt.Errorf("%w: there is no %s %s/%s, or it cannot be scaled", scale.ErrNoTarget, w.Kind, a.Namespace, w.Name)

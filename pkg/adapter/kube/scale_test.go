@@ -112,7 +112,7 @@ func TestScale_Errors(t *testing.T) {
 	})
 	_, err := s.SetReplicas(t.Context(), watcher, web, 1)
 	denied, ok := errors.AsType[*objects.Forbidden](err)
-	if !ok || !strings.Contains(denied.Error(), "kubectl auth can-i patch deployments.apps/scale -n ops --as=system:serviceaccount:ops:watcher") {
+	if !ok || !strings.Contains(denied.Error(), "kubectl auth can-i patch deployments.apps --subresource=scale -n ops --as=system:serviceaccount:ops:watcher") {
 		t.Errorf("forbidden: %v", err)
 	}
 }

@@ -28,14 +28,19 @@ type Delivery struct {
 // suspended. A change that is accepted from now on is a change during the delivery,
 // and until the attempt has begun (Attempt.Begin) it calls the attempt off. The
 // caller must call [Source.Finish] in any case.
-func (s *Source) Take() (*Delivery, error) {
+func (s *Source) Take() (*Delivery, error) { return s.take(false) }
+
+// TakeLetter is Take for dead letters alone, which go to another sink.
+func (s *Source) TakeLetter() (*Delivery, error) { return s.take(true) }
+
+func (s *Source) take(letters bool) (*Delivery, error) {
 	if err := s.enter(); err != nil {
 		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
 	for !s.page.readsFail() && s.q.mayDeliver() {
 		now := s.now()
-		row, ok := s.page.take(now)
+		row, ok := s.page.take(now, letters)
 		if !ok {
 			return nil, nil
 		}

@@ -47,15 +47,16 @@ type dueRow struct {
 }
 
 // take pops the next row that may go and has a slot, and takes the slot if it is a
-// dead letter's. Of a suspended source no row is taken. The caller must call done.
-func (p *page) take(now time.Time) (t dueRow, ok bool) {
+// dead letter's; letters: only a dead letter's row. Of a suspended source no row is taken. The caller
+// must call done.
+func (p *page) take(now time.Time, letters bool) (t dueRow, ok bool) {
 	p.mu.Lock()
 	t.settings = p.s.Spec() // with the lock: a key that came after the source was suspended is not taken
 	if t.settings.Suspend {
 		p.mu.Unlock()
 		return t, false
 	}
-	t.Row, t.part, ok = p.next(t.settings, now)
+	t.Row, t.part, ok = p.next(t.settings, now, letters)
 	low := p.rows.NeedsLoad()
 	p.mu.Unlock()
 	if low {
@@ -65,7 +66,7 @@ func (p *page) take(now time.Time) (t dueRow, ok bool) {
 }
 
 // next is take under the lock.
-func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, timer.Part, bool) {
+func (p *page) next(settings *schedule.Spec, now time.Time, letters bool) (timer.Row, timer.Part, bool) {
 	l := &p.letters
 	if l.hasSlot(settings) {
 		for len(l.deferred) > 0 {
@@ -82,6 +83,15 @@ func (p *page) next(settings *schedule.Spec, now time.Time) (timer.Row, timer.Pa
 			l.deferred, l.more = nil, false
 			p.rows.Restart()
 		}
+	}
+	if letters {
+		row, ok := timer.Row{}, false
+		if l.hasSlot(settings) {
+			if row, ok = p.rows.PopApart(now.UnixNano()); ok {
+				l.flights++
+			}
+		}
+		return row, timer.Guest, ok
 	}
 	for {
 		row, part, ok := p.rows.Pop(now.UnixNano())

@@ -133,15 +133,13 @@ func (s *Source) NextAt() time.Time {
 	return instant(s.page.rows.Next(s.now().UnixNano()))
 }
 
-// NextIsLetter reports whether Take may return a dead letter now, which goes to another sink.
-func (s *Source) NextIsLetter() bool {
+// LetterIsDue reports whether TakeLetter may return a dead letter now.
+func (s *Source) LetterIsDue() bool {
 	p := &s.page
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := &p.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
-		return true
-	}
-	return p.rows.NextIsApart(s.now().UnixNano())
+	l := &p.letters
+	return l.hasSlot(s.Spec()) && (len(l.deferred) > 0 || l.more || p.rows.ApartIsDue(s.now().UnixNano()))
 }
 
 // NextKeyAt is when the first key of the page is delivered at the latest, without dead letters, which go

@@ -54,7 +54,7 @@ func (t *target) call(act action) {
 	switch {
 	case errors.Is(err, errNoMember):
 	case err != nil:
-		t.fail(err, now)
+		t.fail(act, err, now)
 	default:
 		if act == wake && was > 0 {
 			replicas = was // another hand was faster
@@ -79,7 +79,7 @@ func (t *target) confirm() bool {
 	needed := v.stays || v.underWay > 0
 	var seem []question
 	for _, m := range t.members {
-		if m.given == nil && !m.due.IsZero() && !m.due.Add(-m.src.WarmUp).After(now) {
+		if at := m.wakeAt(); m.given == nil && !at.IsZero() && !at.After(now) {
 			seem = append(seem, question{m, max(m.due.Sub(now), 0), m.isDue})
 		}
 	}
@@ -93,9 +93,13 @@ func (t *target) confirm() bool {
 			return true
 		}
 		t.mu.Lock()
-		q.m.due, q.m.waits, q.m.pass = time.Time{}, false, true
+		if q.within > 0 { // it was for a warm-up; its row goes when its time comes
+			q.m.staleAt = q.m.dueAt
+		} else {
+			q.m.due, q.m.waits, q.m.pass = time.Time{}, false, true
+			go q.m.ready()
+		}
 		t.mu.Unlock()
-		go q.m.ready()
 	}
 	return needed
 }
@@ -121,21 +125,27 @@ func (t *target) workloads() []schedule.Workload {
 // found notes the replicas that a call made or read.
 func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 	before, knew := t.replicas, t.known
-	t.failures, t.retryAt = 0, time.Time{}
-	t.known, t.replicas, t.lookAt = true, replicas, now.Add(t.keeper.pollAfter())
-	if t.Reason != ReasonStartTimeout { // which a connection ends
-		t.setProblem("", "")
+	t.known, t.replicas, t.lookedAt, t.lookAt = true, replicas, now, now.Add(t.keeper.pollAfter())
+	if act != look || t.failed == look || (t.failed == wake) == (replicas > 0) { // a look does not show that a patch is possible
+		t.failures, t.retryAt = 0, time.Time{}
+		if t.Reason != ReasonStartTimeout { // which a connection ends
+			t.setProblem("", "")
+		}
+	}
+	if act == wake {
+		if t.slotEnd = now.Add(slotTime); t.slow || was > 0 {
+			t.releaseSlot()
+		}
 	}
 	switch {
 	case replicas == 0:
-		t.close()
+		if act == lull || before > 0 {
+			t.close()
+		}
 		t.setState(asleep, now)
 	case act == wake && was == 0:
 		t.Starts++
-		t.started, t.slotEnd = began, now.Add(slotTime)
-		if t.slow {
-			t.releaseSlot()
-		}
+		t.started = began
 		t.active = now
 		t.setState(starting, now)
 	default:
@@ -149,11 +159,11 @@ func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 }
 
 // fail notes a call that failed.
-func (t *target) fail(err error, now time.Time) {
+func (t *target) fail(act action, err error, now time.Time) {
 	if t.keeper.ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	t.known = false
+	t.failed = act
 	t.retryAt = now.Add(min(firstRetry<<min(t.failures, 10), lastRetry))
 	t.failures++
 	t.slotEnd = now // others need not wait for it
@@ -162,6 +172,9 @@ func (t *target) fail(err error, now time.Time) {
 		reason = ReasonForbidden
 	} else if errors.Is(err, ErrNoTarget) {
 		reason = ReasonNoTarget
+	}
+	if act == look || reason != ReasonForbidden { // the patch may have been made
+		t.known = false
 	}
 	if reason != t.Reason {
 		t.keeper.cfg.Log.Warn("a workload cannot be scaled; retrying", "namespace", t.id.namespace, "workload", t.id.kind+"/"+t.id.name, "reason", reason, "error", err)

@@ -9,10 +9,12 @@ import (
 
 const (
 	// A connection is tried each dialEvery, and given up after dialTime: a lost packet costs
-	// no second. So many are tried at a time.
+	// no second. Dials of them are under way at a time.
 	dialEvery = 25 * time.Millisecond
-	dialTime  = time.Second
+	dialTime  = 200 * time.Millisecond
 	dials     = int(dialTime / dialEvery)
+	// After slotTime one connection a second is tried: many workloads may not start.
+	slowDial = time.Second
 )
 
 // connect lets the members connect whose keys wait while the workload may be awake, and those
@@ -21,8 +23,11 @@ const (
 func (t *target) connect(now time.Time, needed bool) (at time.Time) {
 	maybeAwake := t.known && t.replicas > 0 || t.failures > 0
 	for _, m := range t.members {
-		if !needed || !m.waits || !maybeAwake {
+		if !needed || !m.connects(now) || !maybeAwake {
 			m.stopProbe()
+			if !m.waits {
+				m.since = time.Time{}
+			}
 			continue
 		}
 		if m.since.IsZero() {
@@ -37,7 +42,11 @@ func (t *target) connect(now time.Time, needed bool) (at time.Time) {
 		if m.probe == nil {
 			ctx, cancel := context.WithCancel(t.keeper.ctx)
 			m.probe = cancel
-			t.keeper.work.Go(func() { t.probe(ctx, m, m.src) })
+			fast := slotTime
+			if t.failures > 0 {
+				fast = 0
+			}
+			t.keeper.work.Go(func() { t.probe(ctx, m, m.src, fast) })
 		}
 	}
 	return at
@@ -51,8 +60,8 @@ func (m *Member) stopProbe() {
 }
 
 // probe tries to connect until ctx ends.
-func (t *target) probe(ctx context.Context, m *Member, src *schedule.Spec) {
-	if !reach(ctx, func(ctx context.Context) error { return t.keeper.cfg.Connect(ctx, src) }) {
+func (t *target) probe(ctx context.Context, m *Member, src *schedule.Spec, fast time.Duration) {
+	if !reach(ctx, fast, func(ctx context.Context) error { return t.keeper.cfg.Connect(ctx, src) }) {
 		return
 	}
 	t.mu.Lock()
@@ -64,17 +73,32 @@ func (t *target) probe(ctx context.Context, m *Member, src *schedule.Spec) {
 	t.update()
 }
 
-// reach dials again and again until one connects; false: ctx ended first.
-func reach(ctx context.Context, dial func(context.Context) error) bool {
+// reach dials again and again until one connects, often for the time fast and then seldom; false:
+// ctx ended first.
+func reach(ctx context.Context, fast time.Duration, dial func(context.Context) error) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done, slots := make(chan struct{}, 1), make(chan struct{}, dials)
-	for timer := time.NewTicker(dialEvery); ; {
+	every, most := dialEvery, dialTime
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		}
+		if time.Since(began) >= fast {
+			every, most = slowDial, slowDial
+		}
+		timer.Reset(every)
 		select {
 		case slots <- struct{}{}:
 			go func() {
 				defer func() { <-slots }()
-				ctx, cancel := context.WithTimeout(ctx, dialTime)
+				ctx, cancel := context.WithTimeout(ctx, most)
 				defer cancel()
 				if dial(ctx) == nil {
 					select {
@@ -84,15 +108,6 @@ func reach(ctx context.Context, dial func(context.Context) error) bool {
 				}
 			}()
 		default: // all are under way
-		}
-		select {
-		case <-done:
-			timer.Stop()
-			return true
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (w *world) source(name string, change func(*schedule.Scale)) *operator {
 func (o *operator) join() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.m = o.w.k.Join(o.spec, o.wake, o.isDue)
+	o.m = o.w.k.Join(o.spec, 0, o.wake, o.isDue)
 	o.pump()
 }
 
@@ -210,15 +210,15 @@ func (o *operator) pump() {
 	for {
 		now := time.Now()
 		if len(o.keys) == 0 {
-			o.m.Next(-1)
+			o.m.Next(-1, time.Time{})
 			return
 		}
 		if wait := o.keys[0].Sub(now); wait > 0 {
-			o.m.Next(wait)
+			o.m.Next(wait, o.keys[0])
 			o.timer.Reset(wait)
 			return
 		}
-		if !o.m.Admit(func() bool { return false }) {
+		if !o.m.Admit() {
 			return
 		}
 		due := o.keys[0]

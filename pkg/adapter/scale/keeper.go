@@ -62,13 +62,13 @@ type Keeper struct {
 
 	mu      sync.Mutex // taken before target.mu
 	targets map[id]*target
-	count   atomic.Int64 // of targets
+	count   atomic.Int64 // of targets that are looked at
 }
 
 // id is a workload, or what one source observes.
 type id struct {
-	namespace, apiVersion, kind, name string
-	observer                          string // uid of the source
+	namespace, group, kind, name string
+	observer                     string // uid of the source
 }
 
 // New returns a Keeper without workloads.
@@ -105,7 +105,7 @@ func (k *Keeper) Stop() {
 
 // enter makes a member one of the workload's.
 func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatus) {
-	key := id{m.src.Namespace, w.APIVersion, w.Kind, w.Name, ""}
+	key := id{m.src.Namespace, w.Group(), w.Kind, w.Name, ""}
 	if m.observes() {
 		key.observer = m.src.UID
 	}
@@ -115,7 +115,9 @@ func (k *Keeper) enter(m *Member, w schedule.Workload, saved schedule.ScaleStatu
 	if t == nil {
 		t = newTarget(k, key, saved)
 		k.targets[key] = t
-		k.count.Store(int64(len(k.targets)))
+		if !t.observed() {
+			k.count.Add(1)
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +146,9 @@ func (k *Keeper) forgetIdle(t *target) {
 		t.releaseSlot()
 		if k.targets[t.id] == t {
 			delete(k.targets, t.id)
-			k.count.Store(int64(len(k.targets)))
+			if !t.observed() {
+				k.count.Add(-1)
+			}
 		}
 	}
 }

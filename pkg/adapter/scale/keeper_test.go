@@ -356,14 +356,7 @@ func TestKeeper_RandomHistories(t *testing.T) {
 						w.restart()
 						for _, o := range sources {
 							o.mu.Lock()
-							under := 0
-							if o.m.target != nil {
-								under = o.m.underWay
-							}
-							o.m = w.k.Join(o.spec, o.wake, o.isDue)
-							for range under {
-								o.m.Begin()
-							}
+							o.m = w.k.Join(o.spec, o.m.underWay, o.wake, o.isDue)
 							o.pump()
 							o.mu.Unlock()
 						}

@@ -19,6 +19,8 @@ type Member struct {
 	target   *target // nil: it has none
 	workload schedule.Workload
 	due      time.Time // when the next key is due; zero: unknown
+	dueAt    time.Time // the same, by the clock of the dispatcher
+	staleAt  time.Time // a dueAt at which no key is due: it needs no warm-up
 	underWay int
 	waits    bool               // a due key waits for a connection
 	since    time.Time          // when it began to connect
@@ -30,10 +32,10 @@ type Member struct {
 	given    func()             // of a member that gives back: called when that is done
 }
 
-// Join returns the member of a source. ready is called in a goroutine of its own when
-// Admit may be true; isDue reports whether a key is due within that time.
-func (k *Keeper) Join(src *schedule.Spec, ready func(), isDue func(within time.Duration) bool) *Member {
-	m := &Member{keeper: k, ready: ready, isDue: isDue}
+// Join returns the member of a source that has so many deliveries under way. ready is called in a
+// goroutine of its own when Admit may be true; isDue reports whether a key is due within that time.
+func (k *Keeper) Join(src *schedule.Spec, underWay int, ready func(), isDue func(within time.Duration) bool) *Member {
+	m := &Member{keeper: k, ready: ready, isDue: isDue, underWay: underWay}
 	m.Set(src)
 	return m
 }
@@ -94,6 +96,23 @@ func (m *Member) held() schedule.Workload {
 	return schedule.Workload{}
 }
 
+// wakeAt is when the workload is needed: warmUp before the next key is due; zero: no time is known.
+func (m *Member) wakeAt() time.Time {
+	if m.due.IsZero() || m.src.WarmUp == 0 || m.dueAt.Equal(m.staleAt) {
+		return m.due
+	}
+	return m.due.Add(-m.src.WarmUp)
+}
+
+// connects reports whether the member needs a connection now.
+func (m *Member) connects(now time.Time) bool {
+	if m.open || m.forced {
+		return false
+	}
+	at := m.wakeAt()
+	return m.waits || m.src.WarmUp > 0 && !at.IsZero() && !at.After(now)
+}
+
 // Leave ends the member. Its workload stays as it is.
 func (m *Member) Leave() {
 	if m.back != nil {
@@ -105,30 +124,32 @@ func (m *Member) Leave() {
 }
 
 // Admit reports whether a delivery may start, for a key that is due now. If not, ready is called
-// when it may. letter reports that a dead letter is next, which goes to another sink.
-func (m *Member) Admit(letter func() bool) bool {
+// when it may.
+func (m *Member) Admit() bool {
 	t := m.target
 	if t == nil || m.observes() {
 		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pass := m.pass
-	m.pass = false
-	if pass || !m.open && !m.forced && letter() {
+	if m.pass {
+		m.pass = false
 		return true
 	}
 	now := time.Now()
 	if m.due.IsZero() || m.due.After(now) {
 		m.due = now
 	}
-	m.waits = !m.open && !m.forced
+	if m.waits = !m.open && !m.forced; !m.waits {
+		t.active = now // until Begin the key may seem not to be due
+	}
 	t.update()
 	return !m.waits
 }
 
-// Next notes when the next key is due; less than 0: no time is known.
-func (m *Member) Next(wait time.Duration) {
+// Next notes in which time the next key is due, and at which instant of the dispatcher's clock; less
+// than 0: no time is known.
+func (m *Member) Next(wait time.Duration, at time.Time) {
 	t := m.target
 	if t == nil {
 		return
@@ -136,7 +157,7 @@ func (m *Member) Next(wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.waits, m.pass = false, false
-	m.due = time.Time{}
+	m.due, m.dueAt = time.Time{}, at
 	if wait >= 0 {
 		m.due = time.Now().Add(wait)
 	}
@@ -147,6 +168,7 @@ func (m *Member) Next(wait time.Duration) {
 func (m *Member) Begin() {
 	t := m.target
 	if t == nil {
+		m.underWay++
 		return
 	}
 	t.mu.Lock()
@@ -178,6 +200,7 @@ func (m *Member) Unreached() bool {
 func (m *Member) End(answered bool) {
 	t := m.target
 	if t == nil {
+		m.underWay--
 		return
 	}
 	t.mu.Lock()

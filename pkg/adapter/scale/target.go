@@ -29,6 +29,7 @@ type target struct {
 	known    bool
 	replicas int32
 	active   time.Time // when it was needed last
+	lookedAt time.Time // when it was looked at last
 	lookAt   time.Time // when it is looked at next
 
 	slot    *slot
@@ -36,7 +37,8 @@ type target struct {
 	started time.Time // of a start under way; zero: there is none
 	slow    bool      // the last start took longer than startTimeout
 
-	failures int // of calls in a row
+	failed   action // the call that failed last
+	failures int    // in a row
 	retryAt  time.Time
 	figures
 }
@@ -110,8 +112,12 @@ func (t *target) step() action {
 			}
 		}
 		if act == rest && !t.observed() && (v.replicas == 0 || v.stays || t.connects()) {
-			if t.lookAt.After(now) {
-				at = earliest(at, t.lookAt)
+			lookAt := t.lookAt
+			if t.connects() { // it may have been scaled down meanwhile
+				lookAt = earliest(lookAt, t.lookedAt.Add(pollLeast))
+			}
+			if lookAt.After(now) {
+				at = earliest(at, lookAt)
 			} else {
 				act = look
 			}
@@ -146,7 +152,7 @@ func (t *target) view(now time.Time) view {
 		if m.due.IsZero() {
 			continue
 		}
-		due := m.due.Add(-m.src.WarmUp)
+		due := m.wakeAt()
 		if m.observes() && !due.After(now) { // its deliveries are counted, not its keys
 			continue
 		}
@@ -217,15 +223,13 @@ func (t *target) drop(m *Member) {
 	t.members = slices.DeleteFunc(t.members, func(other *Member) bool { return other == m })
 }
 
-// giveBack ends the members that give the workload back once it is awake, does not exist,
-// or is another source's.
+// giveBack ends the members that give the workload back once it is awake or does not exist.
 func (t *target) giveBack() {
 	for _, m := range slices.Clone(t.members) {
 		if m.given == nil {
 			continue
 		}
-		others := slices.ContainsFunc(t.members, func(o *Member) bool { return o.given == nil })
-		if others || t.known && t.replicas > 0 || t.Reason == ReasonNoTarget {
+		if t.known && t.replicas > 0 || t.Reason == ReasonNoTarget {
 			t.drop(m)
 			m.given()
 		}

@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Scale is which workload of the source's namespace sleeps while there is nothing to
 // deliver. Without Mode there is none.
@@ -23,9 +26,18 @@ type Workload struct {
 	Replicas               int32 // while awake
 }
 
+// Group is its API group; the version does not matter.
+func (w Workload) Group() string {
+	group, _, named := strings.Cut(w.APIVersion, "/")
+	if !named {
+		return ""
+	}
+	return group
+}
+
 // Same reports whether both are the same object.
 func (w Workload) Same(o Workload) bool {
-	return w.APIVersion == o.APIVersion && w.Kind == o.Kind && w.Name == o.Name
+	return w.Group() == o.Group() && w.Kind == o.Kind && w.Name == o.Name
 }
 
 // ScaleMode is what a source does with its workload.

@@ -66,6 +66,9 @@ func (p *Page) Must() (at int64, ok bool) {
 	if len(p.rows) == 0 {
 		return 0, false
 	}
+	if head := p.rows[0]; p.patient == 0 && head.Slack != Apart {
+		return head.At, true
+	}
 	p.look()
 	return p.must, p.must != math.MaxInt64
 }
@@ -104,10 +107,21 @@ func (p *Page) Pop(now int64) (Row, Part, bool) {
 	return p.take(i), part, true
 }
 
-// NextIsApart reports whether the next row that may go is for another sink.
-func (p *Page) NextIsApart(now int64) bool {
-	i, _, ok := p.choose(now)
-	return ok && p.rows[i].Slack == Apart
+// ApartIsDue reports whether PopApart returns a row.
+func (p *Page) ApartIsDue(now int64) bool {
+	if len(p.rows) == 0 || p.rows[0].At > now {
+		return false
+	}
+	p.look()
+	return p.apart <= now
+}
+
+// PopApart takes off the first due row that is Apart, also from behind others.
+func (p *Page) PopApart(now int64) (Row, bool) {
+	if !p.ApartIsDue(now) {
+		return Row{}, false
+	}
+	return p.take(slices.IndexFunc(p.rows, func(r Row) bool { return r.Slack == Apart && r.At == p.apart })), true
 }
 
 // choose returns the next row that may go.

@@ -168,6 +168,7 @@ type Forbidden struct {
 	Account   Account
 	Verb      string
 	Resource  string // as kubectl takes it
+	Sub       string // the subresource, "" = none
 	Namespace string // "" = all
 	Detail    string // the answer of the API server, shortened
 }
@@ -181,6 +182,10 @@ func (f *Forbidden) Error() string {
 	if f.Namespace != "" {
 		where, flag = "in namespace "+f.Namespace, "-n "+f.Namespace
 	}
+	resource, check := f.Resource, f.Resource
+	if f.Sub != "" {
+		resource, check = f.Resource+"/"+f.Sub, f.Resource+" --subresource="+f.Sub
+	}
 	return fmt.Sprintf("service account %s/%s may not %s %s %s; check it with: kubectl auth can-i %s %s %s --as=%s",
-		f.Account.Namespace, f.Account.Name, f.Verb, f.Resource, where, f.Verb, f.Resource, flag, f.Account.User())
+		f.Account.Namespace, f.Account.Name, f.Verb, resource, where, f.Verb, check, flag, f.Account.User())
 }
