@@ -203,7 +203,10 @@ func TestFault_TwoVersions(t *testing.T) {
 func TestFault_ManyObservers(t *testing.T) {
 	in(t, func(w *world) {
 		for i := range 1000 {
-			w.source(fmt.Sprint(i), func(s *schedule.Scale) { s.Mode, s.Recorded = schedule.ScaleObserve, false; s.Held = schedule.Workload{} })
+			w.source(fmt.Sprint(i), func(s *schedule.Scale) {
+				s.Mode, s.Recorded = schedule.ScaleObserve, false
+				s.Held = schedule.Workload{}
+			})
 		}
 		if d := w.k.pollAfter(); d > 2*pollLeast {
 			t.Errorf("a workload is looked at after %v", d)
