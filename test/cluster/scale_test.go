@@ -169,7 +169,7 @@ spec:
 	settle(t, func() bool { return size() == 2 || size() == 0 }, "it has not been woken")
 }
 
-// What changes while the adapter is away is put right by the next one: a workload that another hand scaled up sleeps,
+// What changes while there is no adapter is put right by the next one: a workload that another hand scaled up sleeps,
 // and one whose source was deleted or lost its scale is awake.
 func TestRestart_WorkloadIsGivenBack(t *testing.T) {
 	p := running(t)

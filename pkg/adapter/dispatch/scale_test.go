@@ -168,8 +168,8 @@ func TestScale_StartTimeout(t *testing.T) {
 		}
 		c.mu.Lock()
 		c.toStart = 0
-		c.mu.Unlock()
 		c.always(0, done)
+		c.mu.Unlock()
 		c.pass(time.Minute)
 		if _, found, err := s.Get("a"); found || err != nil {
 			t.Error("the key is still there")

@@ -94,11 +94,12 @@ func reach(ctx context.Context, fast time.Duration, dial func(context.Context) e
 			every, most = slowDial, slowDial
 		}
 		timer.Reset(every)
+		limit := most
 		select {
 		case slots <- struct{}{}:
 			go func() {
 				defer func() { <-slots }()
-				ctx, cancel := context.WithTimeout(ctx, most)
+				ctx, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
 				if dial(ctx) == nil {
 					select {

@@ -13,7 +13,7 @@
 // [Member.Admit] is true. A pure function, decide, says from that and from the observed
 // replicas what to do. A target has a goroutine only while there is a call to make, and one for each
 // source while it tries to connect. Between them it has a timer. State is derived: a new process
-// reads the replicas, and goes on.
+// reads the replicas, and continues.
 //
 // With mode Observe the same runs on replicas that are only counted.
 //

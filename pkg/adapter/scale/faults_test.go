@@ -2,6 +2,7 @@ package scale
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,15 +16,15 @@ func TestFault_MayReadOnly(t *testing.T) {
 	for _, what := range []string{"sleep", "wake"} {
 		t.Run(what, func(t *testing.T) {
 			in(t, func(w *world) {
-				patches, changed := 0, 0
-				w.fail = func(account, verb, _ string) error {
+				var patches, changed atomic.Int64
+				w.fails(func(account, verb, _ string) error {
 					if verb == "patch" {
-						patches++
+						patches.Add(1)
 						return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb}
 					}
 					return nil
-				}
-				w.k.cfg.Changed = func(*schedule.Spec) { changed++ }
+				})
+				w.k.cfg.Changed = func(*schedule.Spec) { changed.Add(1) }
 				if what == "sleep" {
 					w.replicas["web"] = 1
 				}
@@ -31,9 +32,9 @@ func TestFault_MayReadOnly(t *testing.T) {
 				if what == "wake" {
 					o.key(0)
 				}
-				time.Sleep(time.Hour)
-				if patches > 200 || changed > 10 || o.status().Reason != ReasonForbidden || what == "wake" && o.refused == 0 {
-					t.Errorf("in an hour: %d patches, %d changes of the status, %d attempts, %+v", patches, changed, o.refused, o.status())
+				pass(time.Hour)
+				if patches.Load() > 200 || changed.Load() > 10 || o.status().Reason != ReasonForbidden || what == "wake" && o.refused() == 0 {
+					t.Errorf("in an hour: %d patches, %d changes of the status, %d attempts, %+v", patches.Load(), changed.Load(), o.refused(), o.status())
 				}
 			})
 		})
@@ -52,16 +53,16 @@ func TestFault_SlotOfAStartByHand(t *testing.T) {
 			return o
 		}
 		bad, good := bounded("bad"), bounded("good")
-		time.Sleep(time.Minute)
-		w.starts = 1000 * time.Hour
+		pass(time.Minute)
+		w.now(func() { w.starts = 1000 * time.Hour })
 		w.hand("bad", 1)
 		bad.key(0)
-		time.Sleep(time.Minute)
-		w.starts = time.Second
+		pass(time.Minute)
+		w.now(func() { w.starts = time.Second })
 		good.key(0)
-		time.Sleep(time.Minute)
-		if good.runs != 1 {
-			t.Errorf("%d runs of the neighbour", good.runs)
+		pass(time.Minute)
+		if good.runs() != 1 {
+			t.Errorf("%d runs of the neighbour", good.runs())
 		}
 	})
 }
@@ -70,15 +71,15 @@ func TestFault_SlotOfAStartByHand(t *testing.T) {
 func TestFault_StaleRowWithinWarmUp(t *testing.T) {
 	in(t, func(w *world) {
 		o := w.source("s", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		spec := *o.spec
 		spec.WarmUp = time.Minute
-		reads := 0
+		var reads atomic.Int64
 		at := time.Now().Add(30 * time.Second)
 		next := func() { o.m.Next(time.Until(at), at) }
 		o.mu.Lock()
 		o.ended = true
-		o.m.isDue = func(time.Duration) bool { reads++; return false }
+		o.m.isDue = func(time.Duration) bool { reads.Add(1); return false }
 		o.m.ready = next
 		o.m.Set(&spec)
 		next()
@@ -88,8 +89,8 @@ func TestFault_StaleRowWithinWarmUp(t *testing.T) {
 		next()
 		o.mu.Unlock()
 		synctest.Wait()
-		if reads != 1 || w.have("web") != 0 {
-			t.Errorf("%d reads of the index, %d replicas", reads, w.have("web"))
+		if reads.Load() != 1 || w.have("web") != 0 {
+			t.Errorf("%d reads of the index, %d replicas", reads.Load(), w.have("web"))
 		}
 	})
 }
@@ -102,25 +103,25 @@ func TestFault_EditUnderADelivery(t *testing.T) {
 		none := func(s *schedule.Scale) { s.Mode, s.Held = "", schedule.Workload{} }
 		o.took = time.Minute
 		o.key(0)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		o.set(none)
-		time.Sleep(2 * time.Minute) // it ends
+		pass(2 * time.Minute) // it ends
 		o.set(func(s *schedule.Scale) { *s = scale })
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if n := w.have("web"); n != 0 {
 			t.Errorf("%d replicas, with nothing to do", n)
 		}
 		o.set(none)
 		w.hand("web", 1)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		o.key(0)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		o.set(func(s *schedule.Scale) { *s = scale })
-		time.Sleep(40 * time.Second) // SetReplicas fails the test if it sleeps under the delivery
+		pass(40 * time.Second) // SetReplicas fails the test if it sleeps under the delivery
 		if n := w.have("web"); n != 1 {
 			t.Errorf("%d replicas under a delivery", n)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 	})
 }
 
@@ -130,12 +131,12 @@ func TestFault_NextBeforeBegin(t *testing.T) {
 		o := w.source("s", nil)
 		o.key(0)
 		o.key(14 * time.Second)
-		time.Sleep(13900 * time.Millisecond)
+		pass(13900 * time.Millisecond)
 		o.mu.Lock()
 		o.ended = true
 		o.timer.Stop()
 		o.mu.Unlock()
-		time.Sleep(200 * time.Millisecond)
+		pass(200 * time.Millisecond)
 		if !o.m.Admit() {
 			t.Fatal("it is not awake")
 		}
@@ -153,16 +154,16 @@ func TestFault_StaleWait(t *testing.T) {
 		w.up["web"] = time.Now().Add(w.starts)
 		o := w.source("s", func(s *schedule.Scale) { s.Mode = schedule.ScaleAwake })
 		o.key(0)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		o.mu.Lock()
 		o.keys = nil
 		o.pump()
 		o.mu.Unlock()
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		o.key(0)
-		time.Sleep(time.Minute)
-		if o.refused > 0 {
-			t.Errorf("%d attempts before startTimeout", o.refused)
+		pass(time.Minute)
+		if o.refused() > 0 {
+			t.Errorf("%d attempts before startTimeout", o.refused())
 		}
 	})
 }
@@ -171,7 +172,7 @@ func TestFault_StaleWait(t *testing.T) {
 func TestFault_GivenToOneThatIsNotReady(t *testing.T) {
 	in(t, func(w *world) {
 		a := w.source("a", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		b := w.source("b", func(s *schedule.Scale) { s.Held, s.Recorded = schedule.Workload{}, false })
 		a.set(func(s *schedule.Scale) { *s = schedule.Scale{Held: s.Held} })
 		if n := w.have("web"); n != 1 || a.status().Held != (schedule.Workload{}) {
@@ -190,11 +191,11 @@ func TestFault_TwoVersions(t *testing.T) {
 		a, b := w.source("a", nil), w.source("b", func(s *schedule.Scale) { s.APIVersion = "apps/v1beta1"; s.Held = s.Workload })
 		a.took = time.Minute
 		a.key(0)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		b.key(0)
-		time.Sleep(2 * time.Minute)
-		if n := w.have("web"); n != 0 || a.runs+b.runs != 2 {
-			t.Errorf("%d replicas, %d runs", n, a.runs+b.runs)
+		pass(2 * time.Minute)
+		if n := w.have("web"); n != 0 || a.runs()+b.runs() != 2 {
+			t.Errorf("%d replicas, %d runs", n, a.runs()+b.runs())
 		}
 	})
 }
@@ -223,9 +224,9 @@ func TestFault_StartMeasuredInWarmUp(t *testing.T) {
 		o.spec = &spec
 		o.set(func(*schedule.Scale) {})
 		o.key(time.Hour)
-		time.Sleep(time.Hour + 2*time.Second)
-		if s := o.status(); o.runs != 1 || s.LastStart > 2*time.Second {
-			t.Errorf("%d runs, %+v", o.runs, s)
+		pass(time.Hour + 2*time.Second)
+		if s := o.status(); o.runs() != 1 || s.LastStart > 2*time.Second {
+			t.Errorf("%d runs, %+v", o.runs(), s)
 		}
 	})
 }

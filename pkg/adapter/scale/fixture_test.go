@@ -89,6 +89,22 @@ func (w *world) set(name string, n int32) {
 	w.replicas[name] = n
 }
 
+// now changes the world.
+func (w *world) now(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// fails makes calls fail as f says.
+func (w *world) fails(f func(account, verb, name string) error) { w.now(func() { w.fail = f }) }
+
+// pass lets time pass, until nothing moves any more.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // hand scales a workload from outside; less than 0: it does not exist any more.
 func (w *world) hand(name string, n int32) {
 	w.mu.Lock()
@@ -131,14 +147,14 @@ type operator struct {
 	m    *Member
 	spec *schedule.Spec
 
-	mu      sync.Mutex // the dispatcher's
-	keys    []time.Time
-	took    time.Duration
-	runs    int
-	refused int // deliveries that could not connect, and counted
-	timer   *time.Timer
-	ended   bool
-	latest  time.Duration // the longest wait of a due key
+	mu     sync.Mutex // the dispatcher's
+	keys   []time.Time
+	took   time.Duration
+	ran    int
+	missed int // deliveries that could not connect, and counted
+	timer  *time.Timer
+	ended  bool
+	last   time.Duration // the longest wait of a due key
 }
 
 func (w *world) source(name string, change func(*schedule.Scale)) *operator {
@@ -150,9 +166,7 @@ func (w *world) source(name string, change func(*schedule.Scale)) *operator {
 	if change != nil {
 		change(&scale)
 	}
-	if _, ok := w.replicas[scale.Name]; !ok {
-		w.replicas[scale.Name] = 0
-	}
+	w.now(func() { w.replicas[scale.Name] += 0 }) // it exists
 	o := &operator{w: w, spec: &schedule.Spec{UID: name, Namespace: "ops", Name: name, Scale: scale}, took: time.Second}
 	o.timer = time.AfterFunc(time.Hour, o.wake)
 	o.join()
@@ -245,12 +259,12 @@ func (o *operator) deliver(due time.Time) {
 		w.mu.Lock()
 		w.underWay[name]--
 		w.mu.Unlock()
-		o.runs++
-		o.latest = max(o.latest, time.Since(due)-o.took)
+		o.ran++
+		o.last = max(o.last, time.Since(due)-o.took)
 	} else if o.m.Unreached() {
 		o.keys = append([]time.Time{due}, o.keys...)
 	} else {
-		o.refused++
+		o.missed++
 		o.keys = append(o.keys, time.Now().Add(5*time.Second)) // the back-off
 	}
 	o.m.End(reached)
@@ -264,6 +278,23 @@ func (o *operator) leave() {
 	o.timer.Stop()
 	o.m.Leave()
 }
+
+// get reads what the operator counts.
+func get[T any](o *operator, what func(*operator) T) T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return what(o)
+}
+
+func (o *operator) runs() int { return get(o, func(o *operator) int { return o.ran }) }
+
+func (o *operator) refused() int { return get(o, func(o *operator) int { return o.missed }) }
+
+func (o *operator) latest() time.Duration {
+	return get(o, func(o *operator) time.Duration { return o.last })
+}
+
+func (o *operator) waiting() int { return get(o, func(o *operator) int { return len(o.keys) }) }
 
 func (o *operator) status() schedule.ScaleStatus {
 	synctest.Wait()

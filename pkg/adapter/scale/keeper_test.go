@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,26 +19,26 @@ import (
 func TestKeeper_WakesAndSleeps(t *testing.T) {
 	in(t, func(w *world) {
 		o := w.source("s", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		o.key(time.Hour)
-		time.Sleep(time.Hour - time.Millisecond)
+		pass(time.Hour - time.Millisecond)
 		if n := w.have("web"); n != 0 {
 			t.Fatalf("%d replicas before the key is due", n)
 		}
-		time.Sleep(500 * time.Millisecond)
-		if s := o.status(); s.State != starting || w.have("web") != 1 || o.runs != 0 {
-			t.Errorf("half a second after the due time: %+v, %d replicas, %d runs", s, w.have("web"), o.runs)
+		pass(500 * time.Millisecond)
+		if s := o.status(); s.State != starting || w.have("web") != 1 || o.runs() != 0 {
+			t.Errorf("half a second after the due time: %+v, %d replicas, %d runs", s, w.have("web"), o.runs())
 		}
-		time.Sleep(1600 * time.Millisecond)
+		pass(1600 * time.Millisecond)
 		s := o.status()
-		if s.State != awake || s.Starts != 1 || o.runs != 1 || o.refused != 0 || s.LastStart < time.Second || s.LastStart > time.Second+dialEvery {
-			t.Errorf("after the run: %+v, %d runs, %d refused", s, o.runs, o.refused)
+		if s.State != awake || s.Starts != 1 || o.runs() != 1 || o.refused() != 0 || s.LastStart < time.Second || s.LastStart > time.Second+dialEvery {
+			t.Errorf("after the run: %+v, %d runs, %d refused", s, o.runs(), o.refused())
 		}
-		time.Sleep(9 * time.Second)
+		pass(9 * time.Second)
 		if n := w.have("web"); n != 1 {
 			t.Errorf("%d replicas within the cooldown", n)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if s = o.status(); w.have("web") != 0 || s.State != asleep || s.Awake > 13*time.Second || s.Observed < time.Hour {
 			t.Errorf("after the cooldown: %d replicas, %+v", w.have("web"), s)
 		}
@@ -48,31 +49,31 @@ func TestKeeper_WakesAndSleeps(t *testing.T) {
 func TestKeeper_HealsAfterOtherHands(t *testing.T) {
 	in(t, func(w *world) {
 		o := w.source("s", nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		w.hand("web", 3)
-		time.Sleep(35 * time.Second)
+		pass(35 * time.Second)
 		if s := o.status(); w.have("web") != 0 || s.Awake != 10*time.Second || s.Starts != 0 {
 			t.Errorf("scaled up by hand: %d replicas, %+v", w.have("web"), s)
 		}
 		o.took = time.Minute
 		o.key(0)
 		o.key(20 * time.Second)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		w.hand("web", 0) // under a delivery
-		time.Sleep(2 * time.Minute)
-		if o.runs != 2 || o.refused != 0 {
-			t.Errorf("scaled down by hand: %d runs, %d refused", o.runs, o.refused)
+		pass(2 * time.Minute)
+		if o.runs() != 2 || o.refused() != 0 {
+			t.Errorf("scaled down by hand: %d runs, %d refused", o.runs(), o.refused())
 		}
 		w.hand("web", -1)
 		o.key(0)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if s := o.status(); s.Reason != ReasonNoTarget {
 			t.Errorf("deleted: %+v", s)
 		}
 		w.hand("web", 0)
-		time.Sleep(2 * time.Minute)
-		if s := o.status(); s.Reason != "" || o.runs != 3 {
-			t.Errorf("made again: %+v, %d runs", s, o.runs)
+		pass(2 * time.Minute)
+		if s := o.status(); s.Reason != "" || o.runs() != 3 {
+			t.Errorf("made again: %+v, %d runs", s, o.runs())
 		}
 	})
 }
@@ -80,39 +81,39 @@ func TestKeeper_HealsAfterOtherHands(t *testing.T) {
 // What never starts, or may not be scaled, fails as a sink that cannot be reached; it says why, and recovers.
 func TestKeeper_StartThatFails(t *testing.T) {
 	in(t, func(w *world) {
-		w.starts = 1000 * time.Hour
+		w.now(func() { w.starts = 1000 * time.Hour })
 		o := w.source("s", nil)
 		o.key(0)
-		time.Sleep(2*time.Minute - time.Second)
-		if o.refused != 0 {
+		pass(2*time.Minute - time.Second)
+		if o.refused() != 0 {
 			t.Error("a delivery was attempted before startTimeout")
 		}
-		time.Sleep(12 * time.Second)
-		if s := o.status(); o.refused != 3 || s.Reason != ReasonStartTimeout || s.State != starting {
-			t.Errorf("after startTimeout: %d refused, %+v", o.refused, s)
+		pass(12 * time.Second)
+		if s := o.status(); o.refused() != 3 || s.Reason != ReasonStartTimeout || s.State != starting {
+			t.Errorf("after startTimeout: %d refused, %+v", o.refused(), s)
 		}
 		w.mu.Lock()
 		w.up["web"] = time.Now()
 		w.mu.Unlock()
-		time.Sleep(6 * time.Second)
-		if s := o.status(); o.runs != 1 || s.Reason != "" || s.State != awake {
-			t.Errorf("after a start: %d runs, %+v", o.runs, s)
+		pass(6 * time.Second)
+		if s := o.status(); o.runs() != 1 || s.Reason != "" || s.State != awake {
+			t.Errorf("after a start: %d runs, %+v", o.runs(), s)
 		}
-		w.fail = func(account, verb, _ string) error {
+		w.fails(func(account, verb, _ string) error {
 			return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb, Resource: "deployments.apps/scale"}
-		}
+		})
 		w.hand("web", 0)
-		time.Sleep(time.Minute)
-		o.refused = 0
+		pass(time.Minute)
+		before := o.refused()
 		o.key(0)
-		time.Sleep(3 * time.Minute)
-		if s := o.status(); s.Reason != ReasonForbidden || o.refused == 0 {
-			t.Errorf("without a right: %+v, %d refused", s, o.refused)
+		pass(3 * time.Minute)
+		if s := o.status(); s.Reason != ReasonForbidden || o.refused() == before {
+			t.Errorf("without a right: %+v, %d refused", s, o.refused())
 		}
-		w.fail, w.starts = nil, time.Second
-		time.Sleep(time.Minute)
-		if s := o.status(); s.Reason != "" || o.runs != 2 {
-			t.Errorf("with the right: %+v, %d runs", s, o.runs)
+		w.now(func() { w.fail, w.starts = nil, time.Second })
+		pass(time.Minute)
+		if s := o.status(); s.Reason != "" || o.runs() != 2 {
+			t.Errorf("with the right: %+v, %d runs", s, o.runs())
 		}
 	})
 }
@@ -122,15 +123,15 @@ func TestKeeper_StaleKeyDoesNotWake(t *testing.T) {
 	in(t, func(w *world) {
 		o := w.source("s", nil)
 		o.key(time.Minute)
-		passes := 0
+		var passes atomic.Int64
 		o.mu.Lock()
 		o.timer.Stop()
 		o.keys = nil // cancelled: only the timer knows it
-		o.m.ready = func() { passes++ }
+		o.m.ready = func() { passes.Add(1) }
 		o.mu.Unlock()
-		time.Sleep(2 * time.Minute)
-		if w.have("web") != 0 || passes != 1 {
-			t.Errorf("%d replicas, %d stale rows dropped", w.have("web"), passes)
+		pass(2 * time.Minute)
+		if w.have("web") != 0 || passes.Load() != 1 {
+			t.Errorf("%d replicas, %d stale rows dropped", w.have("web"), passes.Load())
 		}
 	})
 }
@@ -140,7 +141,7 @@ func TestKeeper_SleepsOnceItIsRecorded(t *testing.T) {
 	in(t, func(w *world) {
 		w.replicas["web"] = 1
 		o := w.source("s", func(s *schedule.Scale) { s.Held, s.Recorded = schedule.Workload{}, false })
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if s := o.status(); w.have("web") != 1 || s.Held != o.spec.Scale.Workload {
 			t.Errorf("%d replicas, reported %+v", w.have("web"), s.Held)
 		}
@@ -164,9 +165,9 @@ func TestKeeper_GivesWorkloadBack(t *testing.T) {
 				in(t, func(w *world) {
 					w.replicas["other"] = 1
 					o := w.source("s", nil)
-					time.Sleep(time.Minute)
+					pass(time.Minute)
 					if when == "while the API server was down" {
-						w.fail = func(string, string, string) error { return errors.New("down") }
+						w.fails(func(string, string, string) error { return errors.New("down") })
 					}
 					if when == "while the adapter was down" {
 						o.leave()
@@ -179,12 +180,12 @@ func TestKeeper_GivesWorkloadBack(t *testing.T) {
 						o.set(change)
 					}
 					if w.fail != nil {
-						time.Sleep(time.Minute)
+						pass(time.Minute)
 						if s := o.status(); s.Held.Name != "web" {
 							t.Errorf("not given back yet, but reported %+v", s.Held)
 						}
-						w.fail = nil
-						time.Sleep(lastRetry)
+						w.now(func() { w.fail = nil })
+						pass(lastRetry)
 					}
 					if n := w.have("web"); n != 1 {
 						t.Errorf("%d replicas", n)
@@ -206,27 +207,27 @@ func TestKeeper_GivesWorkloadBack(t *testing.T) {
 func TestKeeper_SharedWorkload(t *testing.T) {
 	in(t, func(w *world) {
 		a, b := w.source("a", nil), w.source("b", func(s *schedule.Scale) { s.Account = "other" })
-		w.fail = func(account, verb, _ string) error {
+		w.fails(func(account, verb, _ string) error {
 			if account == "other" {
 				return &objects.Forbidden{Verb: verb}
 			}
 			return nil
-		}
+		})
 		b.took = time.Minute
 		b.key(0)
 		a.key(0)
-		time.Sleep(50 * time.Second)
-		if a.runs != 1 || w.have("web") != 1 {
-			t.Errorf("%d runs, %d replicas", a.runs, w.have("web"))
+		pass(50 * time.Second)
+		if a.runs() != 1 || w.have("web") != 1 {
+			t.Errorf("%d runs, %d replicas", a.runs(), w.have("web"))
 		}
 		a.set(func(s *schedule.Scale) { *s = schedule.Scale{Held: s.Held} })
 		if s := a.status(); s.Held != (schedule.Workload{}) {
 			t.Errorf("the source that let go reports %+v", s.Held)
 		}
-		w.fail = nil
-		time.Sleep(time.Minute)
-		if n := w.have("web"); n != 0 || b.runs != 1 {
-			t.Errorf("%d replicas, %d runs", n, b.runs)
+		w.now(func() { w.fail = nil })
+		pass(time.Minute)
+		if n := w.have("web"); n != 0 || b.runs() != 1 {
+			t.Errorf("%d replicas, %d runs", n, b.runs())
 		}
 	})
 }
@@ -235,16 +236,16 @@ func TestKeeper_SharedWorkload(t *testing.T) {
 func TestKeeper_Observe(t *testing.T) {
 	in(t, func(w *world) {
 		w.replicas["web"] = 1
-		w.fail = func(string, string, string) error {
+		w.fails(func(string, string, string) error {
 			t.Error("a call was made")
 			return nil
-		}
+		})
 		o := w.source("s", func(s *schedule.Scale) {
 			s.Mode, s.Held, s.Recorded = schedule.ScaleObserve, schedule.Workload{}, false
 		})
 		for range 10 {
 			o.key(0)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 		if s := o.status(); s.Starts != 10 || s.Awake != 110*time.Second || s.Observed != 10*time.Minute || s.State != asleep || s.Held != (schedule.Workload{}) {
 			t.Errorf("%+v", s)
@@ -261,9 +262,9 @@ func TestKeeper_WarmUp(t *testing.T) {
 		o.spec = &spec
 		o.set(func(*schedule.Scale) {})
 		o.key(time.Hour)
-		time.Sleep(time.Hour + 2*time.Second)
-		if o.runs != 1 || o.latest > dialEvery {
-			t.Errorf("%d runs, %v late", o.runs, o.latest)
+		pass(time.Hour + 2*time.Second)
+		if o.runs() != 1 || o.latest() > dialEvery {
+			t.Errorf("%d runs, %v late", o.runs(), o.latest())
 		}
 	})
 }
@@ -281,13 +282,13 @@ func TestKeeper_StartsInTurn(t *testing.T) {
 			o.set(func(*schedule.Scale) {})
 			sources = append(sources, o)
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		most, starts := 0, w.starts
 		for _, o := range sources {
 			o.key(0)
 		}
 		for range 200 {
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 			n := 0
 			for _, o := range sources {
 				if o.status().State == starting {
@@ -300,8 +301,8 @@ func TestKeeper_StartsInTurn(t *testing.T) {
 			t.Errorf("%d starts at a time", most)
 		}
 		for _, o := range sources {
-			if o.runs != 1 || o.latest > all/4*(starts+time.Second) {
-				t.Errorf("%s: %d runs, %v late", o.spec.Name, o.runs, o.latest)
+			if o.runs() != 1 || o.latest() > all/4*(starts+time.Second) {
+				t.Errorf("%s: %d runs, %v late", o.spec.Name, o.runs(), o.latest())
 			}
 		}
 	})
@@ -324,7 +325,9 @@ func TestKeeper_RandomHistories(t *testing.T) {
 						t.Logf("SCALE_SEED=%d", seed)
 					}
 				}()
-				w.starts, w.takes = time.Duration(r.IntN(5000))*time.Millisecond, time.Duration(r.IntN(300))*time.Millisecond
+				w.now(func() {
+					w.starts, w.takes = time.Duration(r.IntN(5000))*time.Millisecond, time.Duration(r.IntN(300))*time.Millisecond
+				})
 				sources := []*operator{w.source("a", nil)}
 				if r.IntN(2) == 0 {
 					sources = append(sources, w.source("b", nil))
@@ -364,18 +367,16 @@ func TestKeeper_RandomHistories(t *testing.T) {
 						keys++
 						o.key(time.Duration(r.IntN(60)) * time.Second)
 					}
-					time.Sleep(time.Duration(r.IntN(20000)) * time.Millisecond)
+					pass(time.Duration(r.IntN(20000)) * time.Millisecond)
 				}
-				w.mu.Lock()
-				w.fail = nil
-				w.mu.Unlock()
-				time.Sleep(10 * time.Minute)
+				w.fails(nil)
+				pass(10 * time.Minute)
 				runs := 0
 				for _, o := range sources {
 					synctest.Wait()
-					runs += o.runs
-					if len(o.keys) > 0 {
-						t.Errorf("%d keys wait: %+v", len(o.keys), o.status())
+					runs += o.runs()
+					if n := o.waiting(); n > 0 {
+						t.Errorf("%d keys wait: %+v", n, o.status())
 					}
 				}
 				if runs != keys || w.have("web") != 0 {

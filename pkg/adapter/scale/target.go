@@ -57,7 +57,7 @@ func newTarget(k *Keeper, key id, saved schedule.ScaleStatus) *target {
 	return t
 }
 
-// update decides anew. The caller holds the lock.
+// update decides again. The caller holds the lock.
 func (t *target) update() {
 	if t.running || t.keeper.ctx.Err() != nil {
 		return

@@ -34,7 +34,7 @@ func (e *Entry) OwnSlack() time.Duration {
 // SlackEnd is when the occurrence has used up its slack.
 func (e *Entry) SlackEnd(src *Spec) time.Time { return e.At().Add(src.Resolve(e.OwnSlack())) }
 
-// Resolve returns a slack, or the source's in the place of SourcesSlack.
+// Resolve returns a slack, or the source's instead of SourcesSlack.
 func (s *Spec) Resolve(slack time.Duration) time.Duration {
 	if slack == SourcesSlack {
 		return s.Slack

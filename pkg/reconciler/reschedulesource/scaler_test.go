@@ -63,7 +63,7 @@ func TestScale_ZeroAndOne(t *testing.T) {
 		row("a group that was one adapter", toThree, scaledTo(1, 3, group3), source(), group("true", 1)),
 		row("a group of too many", toThree, scaledTo(5, 3, group3), group("true", 5)),
 		row("a source that a finalizer holds is still one", nil, nil, deleting, adapter(1, 1)),
-		row("its adapter is away, and its workload may sleep", patched(toOne), up, source(holding("scaler"), deleted), adapter(0, 0)),
+		row("there is no adapter, and its workload may sleep", patched(toOne), up, source(holding("scaler"), deleted), adapter(0, 0)),
 		{Name: "memory is not filled yet", Objects: []runtime.Object{adapter(1, 1)}, OtherTestData: map[string]any{"unsynced": true}},
 		{
 			Name: "memory has not heard of a source that is stored", Objects: []runtime.Object{adapter(1, 1)},
