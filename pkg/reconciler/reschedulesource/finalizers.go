@@ -94,7 +94,7 @@ func (f *Finalizers) Reconcile(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		logging.FromContext(ctx).Errorf("The controller of finalizers got the key %q, which is not a source", key)
-		return nil
+		return nil //nolint:nilerr // it is logged, and another try would fail too
 	}
 	if !f.IsLeaderFor(types.NamespacedName{Namespace: namespace, Name: name}) {
 		return controller.NewSkipKey(key)
