@@ -112,8 +112,12 @@ var pages = []string{"docs/scale-to-zero.md", "bench/scaletozero/RESULTS.md"}
 // render writes the generated parts of the pages, and the plots, of what is measured.
 func render(repo string, r *results) error {
 	images := filepath.Join(repo, "docs", "images")
-	if r.Wakes != nil && r.Run != nil {
-		if err := report.Draw(filepath.Join(images, "scale-to-zero.svg"), r.overTime(), r.overOperators()); err != nil {
+	if r.Wakes != nil {
+		charts := []report.Chart{r.overOperators()}
+		if r.Run != nil {
+			charts = []report.Chart{r.overTime(), charts[0]}
+		}
+		if err := report.Draw(filepath.Join(images, "scale-to-zero.svg"), charts...); err != nil {
 			return err
 		}
 	}
