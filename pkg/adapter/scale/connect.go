@@ -13,7 +13,8 @@ const (
 	dialEvery = 25 * time.Millisecond
 	dialTime  = 200 * time.Millisecond
 	dials     = int(dialTime / dialEvery)
-	// After slotTime one connection a second is tried: many workloads may not start.
+	// After fastTime one connection a second is tried: many workloads may not start.
+	fastTime = 15 * time.Second
 	slowDial = time.Second
 )
 
@@ -42,7 +43,7 @@ func (t *target) connect(now time.Time, needed bool) (at time.Time) {
 		if m.probe == nil {
 			ctx, cancel := context.WithCancel(t.keeper.ctx)
 			m.probe = cancel
-			fast := slotTime
+			fast := fastTime
 			if t.failures > 0 {
 				fast = 0
 			}

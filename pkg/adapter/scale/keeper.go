@@ -27,8 +27,9 @@ type API interface {
 var ErrNoTarget = errors.New("no such workload")
 
 const (
-	// slotTime is how long a start counts among the starts under way, if it takes longer.
-	slotTime = 15 * time.Second
+	// slotTime is how long a start counts among the starts under way, if it takes longer. One of a
+	// workload that did not start in time before does not count.
+	slotTime = time.Minute
 	// Each workload is looked at after pollLeast, and so much later that there are
 	// 1/pollEach looks a second of all.
 	pollLeast = 15 * time.Second
