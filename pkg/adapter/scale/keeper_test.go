@@ -253,22 +253,6 @@ func TestKeeper_Observe(t *testing.T) {
 	})
 }
 
-// warmUp starts the workload before the due time.
-func TestKeeper_WarmUp(t *testing.T) {
-	in(t, func(w *world) {
-		o := w.source("s", nil)
-		spec := *o.spec
-		spec.WarmUp = 3 * time.Second
-		o.spec = &spec
-		o.set(func(*schedule.Scale) {})
-		o.key(time.Hour)
-		pass(time.Hour + 2*time.Second)
-		if o.runs() != 1 || o.latest() > dialEvery {
-			t.Errorf("%d runs, %v late", o.runs(), o.latest())
-		}
-	})
-}
-
 // Starts at one time are bounded, and one that never starts takes no slot for long.
 func TestKeeper_StartsInTurn(t *testing.T) {
 	in(t, func(w *world) {
