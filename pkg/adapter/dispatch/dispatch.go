@@ -328,12 +328,12 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
 		l.throttle.end()
-		l.next(false, d.cfg.Now())
+		d.next(l, false)
 		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.throttle.end()
-		l.next(true, d.cfg.Now())
+		d.next(l, true)
 		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() {
 			if at := l.source.NextKeyAt(); !at.IsZero() {
 				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))

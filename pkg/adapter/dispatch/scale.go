@@ -26,8 +26,8 @@ func (d *Dispatcher) scale(l *lane, s *schedule.Spec) {
 	}
 }
 
-// next tells the workload when the next key of the lane is due, if one is scheduled.
-func (l *lane) next(scheduled bool, now time.Time) {
+// next tells the workload of the lane when the next key is due, if one is scheduled.
+func (d *Dispatcher) next(l *lane, scheduled bool) {
 	if l.workload == nil {
 		return
 	}
@@ -36,7 +36,7 @@ func (l *lane) next(scheduled bool, now time.Time) {
 		l.workload.Next(-1, at)
 		return
 	}
-	l.workload.Next(max(at.Sub(now.Round(0)), 0), at)
+	l.workload.Next(max(at.Sub(d.cfg.Now().Round(0)), 0), at)
 }
 
 // begin notes that the delivery of a key begins.

@@ -84,12 +84,11 @@ func (t *target) confirm() bool {
 		}
 	}
 	t.mu.Unlock()
+	if needed {
+		return true
+	}
 	for _, q := range seem {
-		if needed {
-			return true
-		}
-		needed = q.isDue(q.within)
-		if needed {
+		if q.isDue(q.within) {
 			return true
 		}
 		t.mu.Lock()
@@ -101,7 +100,7 @@ func (t *target) confirm() bool {
 		}
 		t.mu.Unlock()
 	}
-	return needed
+	return false
 }
 
 // workloads are the workload with each account that may scale it, and the most replicas.

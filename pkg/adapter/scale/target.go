@@ -169,19 +169,13 @@ func (t *target) observed() bool { return t.id.observer != "" }
 
 // pretend is a call for a workload that is only counted.
 func (t *target) pretend(act action, now time.Time) {
-	t.known = true
-	switch act {
-	case wake:
-		t.replicas = 1
+	t.known, t.replicas = true, 0
+	state := asleep
+	if act == wake {
+		t.replicas, state = 1, awake
 		t.Starts++
-		t.setState(awake, now)
-	case lull:
-		t.replicas = 0
-		t.setState(asleep, now)
-	default:
-		t.replicas = 0
-		t.setState(asleep, now)
 	}
+	t.setState(state, now)
 }
 
 // hasSlot reports whether a start may begin, and lets it wait for its turn. The caller holds the lock.
