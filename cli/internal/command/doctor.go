@@ -32,8 +32,8 @@ func newDoctor(p *program) *cobra.Command {
 $ doctor
 $ doctor -A`,
 		nil, func(cmd *cobra.Command, args []string) error {
-			if all && len(args) > 0 {
-				return usage("--all-namespaces does not go with names")
+			if err := allOrNames(all, args); err != nil {
+				return err
 			}
 			s, err := p.session()
 			if err != nil {

@@ -48,6 +48,14 @@ func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
+// allOrNames refuses names together with --all-namespaces.
+func allOrNames(all bool, names []string) error {
+	if all && len(names) > 0 {
+		return usage("--all-namespaces does not go with names")
+	}
+	return nil
+}
+
 func denied(format string, args ...any) error {
 	return &exitError{exitDenied, fmt.Errorf(format, args...)}
 }

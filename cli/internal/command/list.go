@@ -235,8 +235,8 @@ $ top -A --watch`,
 				return err
 			}
 			defer s.close()
-			if all && len(args) > 0 {
-				return usage("--all-namespaces does not go with names")
+			if err := allOrNames(all, args); err != nil {
+				return err
 			}
 			if watch && o.format != "" && o.format != "wide" && o.format != "ndjson" {
 				return usage("--watch prints a table or ndjson")

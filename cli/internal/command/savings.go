@@ -59,8 +59,8 @@ $ savings websites --memory 40Mi`,
 				return err
 			}
 			defer s.close()
-			if all && len(args) > 0 {
-				return usage("--all-namespaces does not go with names")
+			if err := allOrNames(all, args); err != nil {
+				return err
 			}
 			if err := s.cluster("savings", "no workload is scaled"); err != nil {
 				return err

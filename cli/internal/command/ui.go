@@ -41,8 +41,8 @@ $ ui -A --server http://127.0.0.1:8080 --metrics-server http://127.0.0.1:9090`,
 				return err
 			}
 			defer s.close()
-			if all && len(args) > 0 {
-				return usage("--all-namespaces does not go with names")
+			if err := allOrNames(all, args); err != nil {
+				return err
 			}
 			return p.servePage(cmd.Context(), port, &remote{session: s, names: args, all: all})
 		})
