@@ -167,8 +167,14 @@ type Scale struct {
 	AwakeSeconds    int64      `json:"awakeSeconds"` // in which it was not asleep
 	ObservedSeconds int64      `json:"observedSeconds"`
 	LastStart       string     `json:"lastStart,omitempty"` // how long it took, such as 1.3s
-	Reason          string     `json:"reason,omitempty"`    // why it cannot be scaled, in one word
-	Message         string     `json:"message,omitempty"`   // Reason as a sentence
+	// QuietRuns is how often an observed workload with busy has reconciled while it would have
+	// slept, QuietEverySeconds the mean time between two of them, Requeues how many of its
+	// reconciles ended with RequeueAfter.
+	QuietRuns         int64  `json:"quietRuns,omitempty"`
+	QuietEverySeconds int64  `json:"quietEverySeconds,omitempty"`
+	Requeues          int64  `json:"requeues,omitempty"`
+	Reason            string `json:"reason,omitempty"`  // why it cannot be scaled, in one word
+	Message           string `json:"message,omitempty"` // Reason as a sentence
 }
 
 type wireCounts struct {

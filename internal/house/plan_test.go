@@ -75,6 +75,7 @@ var plan = map[string]rule{
 	"pkg/adapter/scale": {
 		may: []string{"pkg/adapter/schedule", "pkg/adapter/watch/objects"}, never: append([]string{module + "pkg/adapter/queue"}, k8s...), not: []string{"net/http"},
 	},
+	"pkg/adapter/busy": {may: []string{"pkg/adapter/scale"}, never: k8s},
 	"pkg/adapter/dispatch": {
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/adapter/scale"},
 		never: k8s, not: pure,
@@ -115,7 +116,7 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/scale", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/budget", "pkg/adapter/busy", "pkg/adapter/scale", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -49,6 +50,11 @@ func (p *process) SetReplicas(_ context.Context, _ objects.Account, x schedule.W
 	was := w.replicas[x.Name]
 	w.replicas[x.Name] = n
 	return was, nil
+}
+
+// Examine implements scale.API. Every source of a history has a sink.
+func (p *process) Examine(context.Context, objects.Account, schedule.Workload, schedule.Busy) (scale.Health, error) {
+	return scale.Health{}, errors.ErrUnsupported
 }
 
 // connect is scale.Config.Connect.

@@ -78,6 +78,9 @@ var goodSpecs = []spec{
 	{name: "the least to scale", yaml: toRef + scaling("")},
 	{name: "everything of scale", yaml: toRef + scaling(", replicas: 1000, cooldown: 1s, startTimeout: PT0S, serviceAccountName: a.b-c, mode: Awake")},
 	{name: "a workload that is observed", yaml: toURI + scaling(", mode: Observe")},
+	{name: "no sink", yaml: sinkless("")},
+	{name: "no sink, with metrics", yaml: sinkless(", busy: {port: 65535, path: /a/b.c}")},
+	{name: "no sink, with metrics in their usual place", yaml: sinkless(", busy: {port: 8080}, mode: Observe")},
 	{name: "ISO 8601 in delivery", yaml: toURI + "delivery: {backoffDelay: P1DT1M, timeout: P1W, retryAfterMax: PT1.5M}"},
 }
 
@@ -176,6 +179,12 @@ var badSpecs = []spec{
 	{name: "a cooldown that is none", yaml: toURI + scaling(", cooldown: soon"), words: "scale.cooldown must be a duration"},
 	{name: "a start that is no duration", yaml: toURI + scaling(", startTimeout: -1s"), words: "scale.startTimeout must be a duration"},
 	{name: "a scaler that is none", yaml: toURI + scaling(", serviceAccountName: A"), words: "scale.serviceAccountName must be the name of a ServiceAccount"},
+	{name: "no sink, and nothing to watch", yaml: scaling(""), field: "spec.sink", words: "sink is required, unless scale and watch are set"},
+	{name: "no sink, and nothing to scale", yaml: "watch: {resources: [{" + secrets + "}]}", field: "spec.sink", words: "sink is required, unless scale and watch are set"},
+	{name: "metrics with a sink", yaml: toURI + sinkless(", busy: {port: 8080}"), field: "spec.scale", words: "scale.busy is only for a source without a sink"},
+	{name: "metrics of no port", yaml: sinkless(", busy: {path: /metrics}"), words: "spec.scale.busy.port: Required value"},
+	{name: "metrics of port 0", yaml: sinkless(", busy: {port: 0}"), words: "spec.scale.busy.port"},
+	{name: "metrics of a path that is none", yaml: sinkless(", busy: {port: 1, path: 'metrics?x'}"), words: "spec.scale.busy.path"},
 	{name: "an unknown mode", yaml: toURI + scaling(", mode: Off"), words: `supported values: "Auto", "Awake", "Observe"`},
 	{name: "a resync over no time", yaml: toURI + "watch: {resources: [{" + secrets + "}], resync: {over: soon}}", words: "watch.resync.over must be a duration"},
 	{name: "an override of the key", yaml: toURI + "ceOverrides: {extensions: {reschedulekey: x}}", words: "must not begin with reschedule"},
@@ -250,4 +259,9 @@ func watchingMany(n int) string {
 		resources[i] = fmt.Sprintf("apiVersion: group%d.example.com/v1, kind: K%d, key: '%s'", i, i, long(4096))
 	}
 	return watchingSpec(resources...)
+}
+
+// sinkless is a spec without a sink, with more fields of spec.scale.
+func sinkless(more string) string {
+	return scaling(more) + "\nwatch: {resources: [{" + secrets + "}]}\n"
 }

@@ -281,6 +281,13 @@ func appendWorkload(b []byte, s schedule.ScaleStatus) []byte {
 	if s.LastStart > 0 {
 		b = appendString(append(b, `,"lastStart":`...), s.LastStart.Round(time.Millisecond).String())
 	}
+	if s.Quiet.Runs > 0 {
+		b = strconv.AppendInt(append(b, `,"quietRuns":`...), s.Quiet.Runs, 10)
+		b = strconv.AppendInt(append(b, `,"quietEverySeconds":`...), int64(s.Quiet.Every/time.Second), 10)
+	}
+	if s.Quiet.Requeues > 0 {
+		b = strconv.AppendInt(append(b, `,"requeues":`...), s.Quiet.Requeues, 10)
+	}
 	if s.Reason != "" {
 		b = appendString(append(b, `,"reason":`...), s.Reason)
 		b = appendString(append(b, `,"message":`...), s.Message)

@@ -35,11 +35,14 @@ func accountOf(source string) string {
 //     to another service by now, which must not get the source's token.
 func describe(o *v1alpha1.RescheduleSource, before *schedule.Spec, oidc bool, limits *ceilings.Config) (*schedule.Spec, error) {
 	status := &o.Status
-	targets := schedule.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
-	if targets.Sink.URL == "" && before != nil && !isUnresolved(status, v1alpha1.ConditionSinkProvided) {
-		targets.Sink = before.Sink
+	sinkless, targets := o.Spec.Sinkless(), schedule.Targets{}
+	if !sinkless {
+		targets.Sink = target(status.SinkURI, status.SinkCACerts, status.SinkAudience)
+		if targets.Sink.URL == "" && before != nil && !isUnresolved(status, v1alpha1.ConditionSinkProvided) {
+			targets.Sink = before.Sink
+		}
 	}
-	suspended := targets.Sink.URL == ""
+	suspended := targets.Sink.URL == "" && !sinkless
 	audience := targets.Sink.Audience
 	if d := o.Spec.Delivery; d != nil && d.DeadLetterSink != nil {
 		dead := target(status.DeadLetterSinkURI, status.DeadLetterSinkCACerts, status.DeadLetterSinkAudience)

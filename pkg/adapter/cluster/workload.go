@@ -32,6 +32,7 @@ func (c *Cluster) WorkloadSaved(src *schedule.Spec) schedule.ScaleStatus {
 	return schedule.ScaleStatus{
 		Starts: s.Starts, LastStart: last,
 		Awake: time.Duration(s.AwakeSeconds) * time.Second, Observed: time.Duration(s.ObservedSeconds) * time.Second,
+		Quiet: schedule.Quiet{Runs: s.QuietRuns, Every: time.Duration(s.QuietEverySeconds) * time.Second, Requeues: s.Requeues},
 	}
 }
 
@@ -55,6 +56,7 @@ func workloadReport(o *v1alpha1.RescheduleSource, registry sources.Registry) *v1
 	}
 	report := &v1alpha1.ScaleStatus{
 		State: s.State, Starts: s.Starts, AwakeSeconds: int64(s.Awake / time.Second), ObservedSeconds: int64(s.Observed / time.Second),
+		QuietRuns: s.Quiet.Runs, QuietEverySeconds: int64(s.Quiet.Every / time.Second), Requeues: s.Quiet.Requeues,
 		Reason: s.Reason, Message: printable.Line(s.Message), Held: held,
 	}
 	if !s.Since.IsZero() {
@@ -105,6 +107,6 @@ func workloadPatch(s *v1alpha1.ScaleStatus) json.RawMessage {
 	}
 	return marshal(map[string]any{
 		"state": s.State, "since": s.Since, "starts": s.Starts, "awakeSeconds": s.AwakeSeconds, "observedSeconds": s.ObservedSeconds,
-		"lastStart": s.LastStart, "reason": s.Reason, "message": s.Message, "held": s.Held,
+		"quietRuns": s.QuietRuns, "quietEverySeconds": s.QuietEverySeconds, "requeues": s.Requeues, "lastStart": s.LastStart, "reason": s.Reason, "message": s.Message, "held": s.Held,
 	})
 }

@@ -97,9 +97,9 @@ func TestWorkload_IsReported(t *testing.T) {
 		s := schedule.ScaleStatus{State: "Awake", Since: time.Unix(60, 0), Starts: 4, Awake: 10 * time.Second, Observed: 100 * time.Second, Held: held}
 		report(s, 2*time.Second, "")
 		name := `{"apiVersion":"apps/v1","kind":"Deployment","name":"web","replicas":1,"serviceAccountName":"scaler"}`
-		report(s, statusRound, `{"awakeSeconds":10,"held":`+name+`,"lastStart":"","message":"","observedSeconds":100,"reason":"","since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
+		report(s, statusRound, `{"awakeSeconds":10,"held":`+name+`,"lastStart":"","message":"","observedSeconds":100,"quietEverySeconds":0,"quietRuns":0,"reason":"","requeues":0,"since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
 		s.Reason, s.Message = "Forbidden", "no\nright"
-		report(s, 2*time.Second, `{"awakeSeconds":10,"held":`+name+`,"lastStart":"","message":"no right","observedSeconds":100,"reason":"Forbidden","since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
-		report(schedule.ScaleStatus{}, 2*time.Second, `{"awakeSeconds":10,"held":null,"lastStart":"","message":"no right","observedSeconds":100,"reason":"Forbidden","since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
+		report(s, 2*time.Second, `{"awakeSeconds":10,"held":`+name+`,"lastStart":"","message":"no right","observedSeconds":100,"quietEverySeconds":0,"quietRuns":0,"reason":"Forbidden","requeues":0,"since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
+		report(schedule.ScaleStatus{}, 2*time.Second, `{"awakeSeconds":10,"held":null,"lastStart":"","message":"no right","observedSeconds":100,"quietEverySeconds":0,"quietRuns":0,"reason":"Forbidden","requeues":0,"since":"1970-01-01T00:01:00Z","starts":4,"state":"Awake"}`)
 	}, scaled("a"))
 }

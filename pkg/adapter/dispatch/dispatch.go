@@ -344,7 +344,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	}
 	now, ns := time.Now(), l.namespace
 	letters := l.workload != nil && l.source.LetterIsDue() // they go to another sink, and need no workload
-	if l.workload != nil && !letters && !l.workload.Admit() {
+	if l.workload != nil && !letters && !l.workload.Admit(d.overdue(l.source.NextKeyAt())) {
 		l.throttle.begin(byWorkload, now)
 		return nil
 	}
@@ -431,7 +431,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	started := time.Now()
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	delivery.OnCallOff(func() { cancel(errCalledOff) })
-	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
+	outcome := d.send(ctx, l, delivery)
 	cancel(nil)
 	if outcome.Unreached && d.awaits(l, p) {
 		outcome = schedule.Outcome{Kind: schedule.Aborted}

@@ -39,6 +39,24 @@ func (d *Dispatcher) next(l *lane, scheduled bool) {
 	l.workload.Next(max(at.Sub(d.cfg.Now().Round(0)), 0), at)
 }
 
+// overdue is for how long something is due that was due then.
+func (d *Dispatcher) overdue(at time.Time) time.Duration {
+	return max(d.cfg.Now().Round(0).Sub(at), 0)
+}
+
+// send makes the attempt. Without a sink the workload's state is its outcome.
+func (d *Dispatcher) send(ctx context.Context, l *lane, delivery *queue.Delivery) schedule.Outcome {
+	if !delivery.Source.Scale.Sinkless || delivery.Entry.DeadLetter != nil {
+		return d.cfg.Sender.Send(ctx, delivery.Attempt)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l.workload == nil {
+		return schedule.Outcome{Kind: schedule.Aborted}
+	}
+	return l.workload.Settle(d.overdue(delivery.Entry.At()))
+}
+
 // begin notes that the delivery of a key begins.
 func (l *lane) begin() {
 	if l.begun++; l.workload != nil {

@@ -3,11 +3,13 @@ package dispatch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -15,6 +17,15 @@ import (
 // Replicas implements scale.API.
 func (c *core) Replicas(context.Context, objects.Account, schedule.Workload) (int32, error) {
 	return c.replicas.Load(), nil
+}
+
+// Examine implements scale.API: a pod is ready at once.
+func (c *core) Examine(context.Context, objects.Account, schedule.Workload, schedule.Busy) (scale.Health, error) {
+	h := scale.Health{Replicas: c.replicas.Load()}
+	if h.Replicas > 0 {
+		h.Pods = []scale.Pod{{UID: "1", Ready: true}}
+	}
+	return h, nil
 }
 
 // SetReplicas implements scale.API.
@@ -187,6 +198,33 @@ func TestScale_RemovedSource(t *testing.T) {
 		c.pass(time.Hour)
 		if len(c.woken) > 0 {
 			t.Errorf("woken after %v", c.woken)
+		}
+	})
+}
+
+// Without a sink nothing is sent: a key ends when its workload was awake and idle for the cooldown. It ends for all keys
+// that were due by then, with one start, and maxInterval counts from there.
+func TestScale_SinklessKeysEndWhenItIsIdle(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			t.Errorf("key %s was sent", a.Key)
+			return 0, done
+		}
+		s := c.source("s", func(s *schedule.Spec) {
+			sleeping(s)
+			s.Scale.Sinkless, s.Sink = true, schedule.Target{}
+			s.MaxInterval = time.Hour
+		})
+		for i := range 100 {
+			c.put(s, fmt.Sprint(i), in(time.Minute))
+		}
+		c.put(s, "while awake", in(65*time.Second))
+		c.pass(time.Minute + 70*time.Minute)
+		if got, want := c.woken, []time.Duration{time.Minute, time.Minute + time.Hour + 10*time.Second}; len(got) != 2 || !slices.EqualFunc(got, want, func(a, b time.Duration) bool { return (a - b).Abs() < time.Second }) {
+			t.Errorf("woken after %v, want %v", got, want)
+		}
+		if n := c.replicas.Load(); n != 0 {
+			t.Errorf("%d replicas at the end", n)
 		}
 	})
 }

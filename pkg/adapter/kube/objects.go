@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/busy"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -72,7 +73,9 @@ type Objects struct {
 	turns      *budget.Budget      // to wait for all: it is a queue, and one namespace could fill it
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
 	discovery  *budget.Budget
-	scales     *budget.Budget      // calls for workloads
+	scales     *budget.Budget // calls for workloads
+	metrics    *budget.Budget // reads of the metrics of workloads
+	busy       *busy.Reader
 	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
 
@@ -98,6 +101,8 @@ func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudien
 		turns:      budget.NewTurns(1, 1, 0),
 		discovery:  budget.NewTurns(16, 4, CallTimeout),
 		scales:     budget.NewTurns(scaleCalls, scaleCallsOfOne, CallTimeout),
+		metrics:    budget.NewTurns(metricReads, metricReadsOfOne, CallTimeout),
+		busy:       busy.NewReader(),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
 	}, nil

@@ -421,7 +421,7 @@ func TestObjects_WatchKeepsNoLargeEvent(t *testing.T) {
 // The calls of one namespace do not wait behind all calls of the others, which each make
 // as many as they may: ten of them made a call of another one wait for a minute.
 func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
-	busy(t, nil, func(ctx context.Context, c *Objects) {
+	crowded(t, nil, func(ctx context.Context, c *Objects) {
 		for range 5 {
 			began := time.Now()
 			if err := c.wait(ctx, "calm"); err != nil {
@@ -435,8 +435,8 @@ func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
 	})
 }
 
-// busy runs a test while ten namespaces make as many calls as they may, in fake time.
-func busy(t *testing.T, request TokenRequester, test func(ctx context.Context, c *Objects)) {
+// crowded runs a test while ten namespaces make as many calls as they may, in fake time.
+func crowded(t *testing.T, request TokenRequester, test func(ctx context.Context, c *Objects)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, request, nil)
@@ -464,7 +464,7 @@ func TestObjects_ListPassesOwnCalls(t *testing.T) {
 	refused := func(context.Context, cache.ObjectName, *authn.TokenRequest) (*authn.TokenRequest, error) {
 		return nil, errors.New("no token")
 	}
-	busy(t, refused, func(ctx context.Context, c *Objects) {
+	crowded(t, refused, func(ctx context.Context, c *Objects) {
 		began := time.Now()
 		if _, err := c.List(ctx, objects.Account{Namespace: "busy-0", Name: "a"}, sites, nil, nil); err == nil {
 			t.Error("the list has no token, and succeeded")

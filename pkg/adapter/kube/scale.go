@@ -38,6 +38,9 @@ type scaleOf struct {
 	Spec struct {
 		Replicas int32 `json:"replicas"` // left out when 0
 	} `json:"spec"`
+	Status struct {
+		Selector string `json:"selector"`
+	} `json:"status"`
 }
 
 // Replicas implements [scale.API].

@@ -17,18 +17,21 @@ const (
 	ReasonNoTarget     = "NoSuchTarget"
 	ReasonStartTimeout = "StartTimeout"
 	ReasonUnreachable  = "Unreachable"
+	ReasonCrashed      = "Crashed"
+	ReasonNoMetrics    = "NoMetrics"
 )
 
 // call makes one call, and notes what it found.
 func (t *target) call(act action) {
-	if act == wake && !t.confirm() {
+	if act == wake && !t.confirm() || act == lull && !t.mayLull() {
 		return
 	}
 	began := time.Now()
 	t.mu.Lock()
-	workloads := t.workloads()
+	workloads, busy := t.workloads(), t.busyAt()
 	t.mu.Unlock()
 	var replicas, was int32
+	var health Health
 	err := errNoMember
 	for _, w := range workloads {
 		account := objects.Account{Namespace: t.id.namespace, Name: w.Account}
@@ -40,6 +43,9 @@ func (t *target) call(act action) {
 		case lull:
 			replicas = 0
 			was, err = api.SetReplicas(t.keeper.ctx, account, w, 0)
+		case examine:
+			health, err = api.Examine(t.keeper.ctx, account, w, busy)
+			replicas, was = health.Replicas, health.Replicas
 		default:
 			replicas, err = api.Replicas(t.keeper.ctx, account, w)
 			was = replicas
@@ -55,11 +61,17 @@ func (t *target) call(act action) {
 	case errors.Is(err, errNoMember):
 	case err != nil:
 		t.fail(act, err, now)
+	case act == examine && t.observed(): // its replicas are only counted
+		t.failures, t.retryAt = 0, time.Time{}
+		t.setProblem("", "")
 	default:
 		if act == wake && was > 0 {
 			replicas = was // another hand was faster
 		}
 		t.found(act, replicas, was, began, now)
+	}
+	if act == examine {
+		t.examined(&health, err, now)
 	}
 }
 
@@ -125,9 +137,11 @@ func (t *target) workloads() []schedule.Workload {
 func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 	before, knew := t.replicas, t.known
 	t.known, t.replicas, t.lookedAt, t.lookAt = true, replicas, now, now.Add(t.keeper.pollAfter())
-	if act != look || t.failed == look || (t.failed == wake) == (replicas > 0) { // a look does not show that a patch is possible
+	if t.ends(act, replicas) {
 		t.failures, t.retryAt = 0, time.Time{}
-		if t.Reason != ReasonStartTimeout { // which a connection ends
+		switch t.Reason {
+		case ReasonStartTimeout, ReasonCrashed, ReasonNoMetrics: // a connection ends them, or a key that is done
+		default:
 			t.setProblem("", "")
 		}
 	}
@@ -139,12 +153,13 @@ func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 	switch {
 	case replicas == 0:
 		if act == lull || before > 0 {
+			t.pods = pods{}
 			t.close()
 		}
 		t.setState(asleep, now)
 	case act == wake && was == 0:
 		t.Starts++
-		t.started = began
+		t.started, t.restarts, t.examineAt = began, map[string]int{}, now
 		t.active = now
 		t.setState(starting, now)
 	default:
@@ -155,6 +170,17 @@ func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 			t.setState(awake, now)
 		}
 	}
+}
+
+// ends reports whether a call that was made shows that the call that failed before would be made too.
+func (t *target) ends(act action, replicas int32) bool {
+	switch {
+	case t.failed == examine:
+		return act == examine
+	case act == look || act == examine: // they do not show that a patch is possible
+		return t.failed == look || (t.failed == wake) == (replicas > 0)
+	}
+	return true
 }
 
 // fail notes a call that failed.
@@ -172,7 +198,7 @@ func (t *target) fail(act action, err error, now time.Time) {
 	} else if errors.Is(err, ErrNoTarget) {
 		reason = ReasonNoTarget
 	}
-	if act == look || reason != ReasonForbidden { // the patch may have been made
+	if act == look || reason != ReasonForbidden && act != examine { // the patch may have been made
 		t.known = false
 	}
 	if reason != t.Reason {

@@ -121,15 +121,20 @@ func (t *target) connected(m *Member) {
 	m.open, m.forced, m.waits, m.since = true, false, false, time.Time{}
 	t.active, t.slow = now, false
 	t.releaseSlot()
-	if !t.started.IsZero() {
-		t.LastStart, t.started = now.Sub(t.started), time.Time{}
-		t.keeper.cfg.Started(t.id.namespace, t.LastStart)
-	}
+	t.startEnded(now)
 	t.setState(awake, now)
 	if t.Reason == ReasonStartTimeout {
 		t.setProblem("", "")
 	}
 	go m.ready()
+}
+
+// startEnded notes how long a start took, if one is under way.
+func (t *target) startEnded(now time.Time) {
+	if !t.started.IsZero() {
+		t.LastStart, t.started = now.Sub(t.started), time.Time{}
+		t.keeper.cfg.Started(t.id.namespace, t.LastStart)
+	}
 }
 
 // giveUp lets the deliveries of a member start although its sink accepts no connection.

@@ -6,10 +6,11 @@ import "time"
 type action uint8
 
 const (
-	rest action = iota // until the time that decide returns
-	look               // read the replicas
-	wake               // scale up
-	lull               // scale to zero
+	rest    action = iota // until the time that decide returns
+	look                  // read the replicas
+	examine               // read the replicas and how the pods are; decide does not ask for it
+	wake                  // scale up
+	lull                  // scale to zero
 )
 
 // view is all that decides about a workload.
@@ -21,6 +22,7 @@ type view struct {
 	due      time.Time     // when it is needed next; zero: no time is known
 	active   time.Time     // when it was needed last
 	cooldown time.Duration // it sleeps so long after active
+	hold     time.Time     // it does not sleep before
 	maySleep bool          // its sources are prepared for it
 }
 
@@ -28,7 +30,7 @@ type view struct {
 // the latest; zero: there is no such time.
 func (v *view) decide(now time.Time) (action, time.Time) {
 	needed := v.needed(now)
-	idle := v.active.Add(v.cooldown)
+	idle := latest(v.active.Add(v.cooldown), v.hold)
 	switch {
 	case !v.known:
 		return look, time.Time{}
@@ -49,6 +51,14 @@ func (v *view) decide(now time.Time) (action, time.Time) {
 // needed reports whether the workload must be awake.
 func (v *view) needed(now time.Time) bool {
 	return v.stays || v.underWay > 0 || !v.due.IsZero() && !v.due.After(now)
+}
+
+// latest is the later instant.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // earliest is the earlier instant; a zero one is none.

@@ -137,7 +137,7 @@ func TestFault_NextBeforeBegin(t *testing.T) {
 		o.timer.Stop()
 		o.mu.Unlock()
 		pass(200 * time.Millisecond)
-		if !o.m.Admit() {
+		if !o.m.Admit(0) {
 			t.Fatal("it is not awake")
 		}
 		o.m.Next(time.Hour, time.Now().Add(time.Hour))

@@ -26,6 +26,9 @@ type world struct {
 	fail     func(account, verb, name string) error
 	underWay map[string]int // deliveries
 	takes    time.Duration  // a call
+	work     Work           // what metrics say
+	restarts int            // of the pod
+	examined int
 }
 
 func newWorld(t *testing.T) *world {
@@ -141,6 +144,24 @@ func (w *world) SetReplicas(ctx context.Context, a objects.Account, x schedule.W
 	})
 }
 
+// Examine implements API.
+func (w *world) Examine(ctx context.Context, a objects.Account, x schedule.Workload, busy schedule.Busy) (h Health, err error) {
+	h.Replicas, err = w.do(ctx, a, "list", x.Name, func(was int32) int32 { return was })
+	if err != nil {
+		return h, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.examined++
+	if h.Replicas > 0 {
+		h.Pods = []Pod{{UID: w.up[x.Name].String(), Ready: w.accepts(x.Name), Restarts: w.restarts, Problem: "ImagePullBackOff"}}
+	}
+	if busy.Port != 0 {
+		h.Work = w.work
+	}
+	return h, nil
+}
+
 // operator is a source with keys, as the dispatcher runs it.
 type operator struct {
 	w    *world
@@ -232,12 +253,16 @@ func (o *operator) pump() {
 			o.timer.Reset(wait)
 			return
 		}
-		if !o.m.Admit() {
+		if !o.m.Admit(now.Sub(o.keys[0])) {
 			return
 		}
 		due := o.keys[0]
 		o.keys = o.keys[1:]
 		o.m.Begin()
+		if o.spec.Scale.Sinkless {
+			o.settle(due)
+			continue
+		}
 		go o.deliver(due)
 	}
 }
@@ -269,6 +294,20 @@ func (o *operator) deliver(due time.Time) {
 	}
 	o.m.End(reached)
 	o.pump()
+}
+
+// settle is a delivery without a sink. The caller holds the lock.
+func (o *operator) settle(due time.Time) {
+	switch outcome := o.m.Settle(time.Since(due)); outcome.Kind {
+	case schedule.Succeeded:
+		o.ran++
+	case schedule.Failed:
+		o.missed++
+		o.keys = append(o.keys, time.Now().Add(5*time.Second)) // the back-off
+	default:
+		o.w.Errorf("the key that was due %s ago was admitted, but has not ended", time.Since(due))
+	}
+	o.m.End(false)
 }
 
 func (o *operator) leave() {

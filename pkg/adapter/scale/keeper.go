@@ -21,6 +21,35 @@ type API interface {
 	// SetReplicas makes a workload without replicas have n, or with n = 0 a workload with
 	// replicas have none. Any other workload stays as it is. It returns how many it had.
 	SetReplicas(ctx context.Context, a objects.Account, w schedule.Workload, n int32) (was int32, err error)
+	// Examine returns how the pods of the workload are, and, if busy has a port, what their
+	// metrics say.
+	Examine(ctx context.Context, a objects.Account, w schedule.Workload, busy schedule.Busy) (Health, error)
+}
+
+// Health is how a workload is.
+type Health struct {
+	Replicas int32 // that it must have
+	Pods     []Pod // that are not about to end
+	Work     Work
+}
+
+// Pod is a pod of a workload.
+type Pod struct {
+	UID      string
+	Ready    bool
+	Restarts int    // of its containers
+	Problem  string // why it is not ready, if it says so
+}
+
+// Work is what the metrics of a workload say.
+type Work struct {
+	Known bool // they say whether it works
+	Busy  bool // it works
+	Waits bool // it waits until it is the leader
+	// Reconciles is how many have ended since its pods started, Requeues how many of them with
+	// RequeueAfter.
+	Reconciles, Requeues float64
+	Failed               error // why they could not be read
 }
 
 // ErrNoTarget means that the workload does not exist, or has no scale subresource.

@@ -29,6 +29,7 @@ type Member struct {
 	forced   bool               // it did not within startTimeout: deliveries find out
 	pass     bool               // one delivery may start: the key that seemed due may be gone
 	probe    context.CancelFunc // nil: it does not try to connect
+	failed                      // only without a sink
 	given    func()             // of a member that gives back: called when that is done
 }
 
@@ -106,7 +107,7 @@ func (m *Member) wakeAt() time.Time {
 
 // connects reports whether the member needs a connection now.
 func (m *Member) connects(now time.Time) bool {
-	if m.open || m.forced {
+	if m.open || m.forced || m.sinkless() {
 		return false
 	}
 	at := m.wakeAt()
@@ -123,9 +124,9 @@ func (m *Member) Leave() {
 	}
 }
 
-// Admit reports whether a delivery may start, for a key that is due now. If not, ready is called
-// when it may.
-func (m *Member) Admit() bool {
+// Admit reports whether a delivery may start, for a key that is due for so long. If not, ready is
+// called when it may. Without a sink it may when the key is done or has failed.
+func (m *Member) Admit(overdue time.Duration) bool {
 	t := m.target
 	if t == nil || m.observes() {
 		return true
@@ -137,6 +138,9 @@ func (m *Member) Admit() bool {
 		return true
 	}
 	now := time.Now()
+	if m.sinkless() {
+		return m.admitEnd(now.Add(-overdue), now)
+	}
 	if m.due.IsZero() || m.due.After(now) {
 		m.due = now
 	}
@@ -206,7 +210,9 @@ func (m *Member) End(answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.underWay--
-	t.active = time.Now()
+	if !m.sinkless() || m.observes() { // without a sink it was idle for cooldown already
+		t.active = time.Now()
+	}
 	if answered {
 		m.missed = false
 		if m.forced {

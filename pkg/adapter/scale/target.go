@@ -29,6 +29,7 @@ type target struct {
 	known    bool
 	replicas int32
 	active   time.Time // when it was needed last
+	hold     time.Time // it is not told to sleep before
 	lookedAt time.Time // when it was looked at last
 	lookAt   time.Time // when it is looked at next
 
@@ -37,14 +38,20 @@ type target struct {
 	started time.Time // of a start under way; zero: there is none
 	slow    bool      // the last start took longer than startTimeout
 
-	failed   action // the call that failed last
-	failures int    // in a row
-	retryAt  time.Time
+	pods
+	calls
 	figures
 }
 
+// calls are what is known of calls that failed.
+type calls struct {
+	failed   action // the call that failed last
+	failures int    // in a row
+	retryAt  time.Time
+}
+
 func newTarget(k *Keeper, key id, saved schedule.ScaleStatus) *target {
-	t := &target{keeper: k, id: key}
+	t := &target{keeper: k, id: key, pods: pods{quiet: newQuiet(saved.Quiet, time.Now())}}
 	t.figures = figures{ScaleStatus: saved, counted: time.Now()}
 	t.State, t.Reason, t.Message, t.Held = "", "", "", schedule.Workload{}
 	t.timer = time.AfterFunc(time.Hour, func() {
@@ -59,7 +66,13 @@ func newTarget(k *Keeper, key id, saved schedule.ScaleStatus) *target {
 
 // update decides again. The caller holds the lock.
 func (t *target) update() {
-	if t.running || t.keeper.ctx.Err() != nil {
+	if t.keeper.ctx.Err() != nil {
+		return
+	}
+	if t.running {
+		if t.observed() { // what is counted does not wait for the call
+			t.decide(time.Now())
+		}
 		return
 	}
 	if act := t.step(); act != rest {
@@ -90,49 +103,64 @@ func (t *target) run(act action) {
 func (t *target) step() action {
 	now := time.Now()
 	t.giveBack()
+	v, act, at := t.decide(now)
+	needed := v.needed(now)
+	at = earliest(at, earliest(t.connect(now, needed), t.settle(now)))
+	if act == wake && !t.hasSlot() {
+		act = rest
+	}
+	if !needed {
+		t.releaseSlot()
+	} else if !t.slotEnd.IsZero() {
+		if t.slotEnd.After(now) {
+			at = earliest(at, t.slotEnd)
+		} else {
+			t.releaseSlot()
+		}
+	}
+	if act == rest {
+		var lookAt time.Time
+		if act, lookAt = t.looks(&v); lookAt.After(now) {
+			act, at = rest, earliest(at, lookAt)
+		}
+	}
+	if act != rest && t.retryAt.After(now) {
+		act, at = rest, earliest(at, t.retryAt)
+	}
+	switch act {
+	case lull:
+		t.close()
+	case rest:
+		t.arm(at)
+	}
+	return act
+}
+
+// decide decides on the workload. For one that is only counted it makes the calls, without an API
+// server.
+func (t *target) decide(now time.Time) (view, action, time.Time) {
 	for {
 		v := t.view(now)
 		act, at := v.decide(now)
-		if t.observed() && act != rest {
-			t.pretend(act, now)
-			continue
+		if !t.observed() || act == rest {
+			return v, act, at
 		}
-		needed := v.needed(now)
-		at = earliest(at, t.connect(now, needed))
-		if act == wake && !t.hasSlot() {
-			act = rest
-		}
-		if !needed {
-			t.releaseSlot()
-		} else if !t.slotEnd.IsZero() {
-			if t.slotEnd.After(now) {
-				at = earliest(at, t.slotEnd)
-			} else {
-				t.releaseSlot()
-			}
-		}
-		if act == rest && !t.observed() && (v.replicas == 0 || v.stays || t.connects()) {
-			lookAt := t.lookAt
-			if t.connects() { // it may have been scaled down meanwhile
-				lookAt = earliest(lookAt, t.lookedAt.Add(pollLeast))
-			}
-			if lookAt.After(now) {
-				at = earliest(at, lookAt)
-			} else {
-				act = look
-			}
-		}
-		if act != rest && t.retryAt.After(now) {
-			act, at = rest, earliest(at, t.retryAt)
-		}
-		if act == lull {
-			t.close()
-		}
-		if act == rest {
-			t.arm(at)
-		}
-		return act
+		t.pretend(act, now)
 	}
+}
+
+// looks returns the look that a workload at rest needs, and when.
+func (t *target) looks(v *view) (action, time.Time) {
+	switch {
+	case t.examines(v):
+		return examine, t.examineAt
+	case t.observed():
+	case t.connects(): // it may have been scaled down meanwhile
+		return look, earliest(t.lookAt, t.lookedAt.Add(pollLeast))
+	case v.replicas == 0, v.stays:
+		return look, t.lookAt
+	}
+	return rest, time.Time{}
 }
 
 // connects reports whether a due key has no connection.
@@ -142,7 +170,7 @@ func (t *target) connects() bool {
 
 // view is what decide needs.
 func (t *target) view(now time.Time) view {
-	v := view{known: t.known || len(t.members) == 0, replicas: t.replicas, active: t.active, maySleep: true}
+	v := view{known: t.known || len(t.members) == 0, replicas: t.replicas, active: t.active, hold: t.hold, maySleep: true}
 	for _, m := range t.members {
 		scale := &m.src.Scale
 		v.underWay += m.underWay
@@ -172,7 +200,7 @@ func (t *target) pretend(act action, now time.Time) {
 	t.known, t.replicas = true, 0
 	state := asleep
 	if act == wake {
-		t.replicas, state = 1, awake
+		t.replicas, state, t.quiet.woken = 1, awake, true
 		t.Starts++
 	}
 	t.setState(state, now)
@@ -213,7 +241,7 @@ func (t *target) close() {
 // drop takes a member out.
 func (t *target) drop(m *Member) {
 	m.stopProbe()
-	m.open, m.forced, m.missed, m.waits, m.since = false, false, false, false, time.Time{}
+	m.open, m.forced, m.missed, m.waits, m.since, m.failedAt = false, false, false, false, time.Time{}, time.Time{}
 	t.members = slices.DeleteFunc(t.members, func(other *Member) bool { return other == m })
 }
 

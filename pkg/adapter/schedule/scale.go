@@ -11,6 +11,10 @@ type Scale struct {
 	Workload
 	Mode                   ScaleMode
 	Cooldown, StartTimeout time.Duration
+	// Sinkless: no event is sent. The workload finds its work by itself once it is awake.
+	Sinkless bool
+	// Busy is where a workload without a sink tells whether it works; no Port: nowhere.
+	Busy Busy
 	// Held is the workload that the status names: one that may be at zero, and that the
 	// adapter must scale up before it lets go of it.
 	Held Workload
@@ -24,6 +28,12 @@ type Workload struct {
 	APIVersion, Kind, Name string
 	Account                string
 	Replicas               int32 // while awake
+}
+
+// Busy is where each pod of a workload serves its metrics.
+type Busy struct {
+	Port int32
+	Path string
 }
 
 // Group is its API group; the version does not matter.
@@ -61,6 +71,14 @@ type ScaleStatus struct {
 	Starts          int64
 	Awake, Observed time.Duration
 	LastStart       time.Duration // 0: it was not started yet
-	Reason, Message string        // why it cannot be scaled
+	Quiet           Quiet
+	Reason, Message string // why it cannot be scaled
 	Held            Workload
+}
+
+// Quiet is what an observed workload has done while it would have slept: timers in it, for example.
+type Quiet struct {
+	Runs     int64         // of reconciles; several at one time count as one
+	Every    time.Duration // mean time from one to the next; 0: not known yet
+	Requeues int64         // reconciles that ended with RequeueAfter, at any time
 }

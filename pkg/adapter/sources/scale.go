@@ -11,7 +11,12 @@ import (
 // has reported what cannot be read.
 func (r *reader) scale(o *v1alpha1.RescheduleSource) schedule.Scale {
 	spec := o.Spec.Scale
+	var busy schedule.Busy
+	if spec.Busy != nil {
+		busy = schedule.Busy{Port: spec.Busy.Port, Path: *spec.Busy.Path}
+	}
 	return schedule.Scale{
+		Sinkless: o.Spec.Sinkless(), Busy: busy,
 		Workload:     workload(spec.TargetRef, o.Spec.ScaleAccount(), *spec.Replicas),
 		Mode:         schedule.ScaleMode(*spec.Mode),
 		Cooldown:     r.duration("spec.scale.cooldown", *spec.Cooldown),

@@ -35,9 +35,14 @@ func hash(d duckv1.Destination) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// resolveSink sets SinkProvided.
+// resolveSink sets SinkProvided; a source without a sink does not have it.
 func (r *Reconciler) resolveSink(ctx context.Context, source *v1alpha1.RescheduleSource) error {
 	s := &source.Status
+	if source.Spec.Sinkless() {
+		s.ClearSink()
+		delete(s.Annotations, sinkAnnotation)
+		return nil
+	}
 	forget := func() { s.SinkURI, s.SinkCACerts, s.SinkAudience = nil, nil, nil }
 	if err := r.resolve(ctx, source, source.Spec.Sink, place{sinkAnnotation, s.MarkSink, s.MarkNoSink, forget}); err != nil {
 		return failure("SinkNotFound", "Sink not found: %w", err)

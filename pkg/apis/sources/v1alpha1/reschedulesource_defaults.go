@@ -25,6 +25,7 @@ const (
 	DefaultScaleReplicas        = int32(1)
 	DefaultScaleCooldown        = "10s"
 	DefaultScaleStartTimeout    = "2m"
+	DefaultBusyPath             = "/metrics"
 	DefaultSlack                = "0s"
 )
 

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,10 +71,19 @@ var parts = []apis.ConditionType{
 	ConditionOIDCIdentityCreated,
 }
 
-var conditions = apis.NewLivingConditionSet(parts...)
+// conditions are of every source; one with a sink also has SinkProvided.
+var (
+	conditions         = apis.NewLivingConditionSet(parts[1:]...)
+	conditionsWithSink = apis.NewLivingConditionSet(parts...)
+)
 
 // GetConditionSet implements duckv1.KRShaped.
-func (*RescheduleSource) GetConditionSet() apis.ConditionSet { return conditions }
+func (s *RescheduleSource) GetConditionSet() apis.ConditionSet {
+	if s.Spec.Sinkless() {
+		return conditions
+	}
+	return conditionsWithSink
+}
 
 // GetStatus implements duckv1.KRShaped.
 func (s *RescheduleSource) GetStatus() *duckv1.Status { return &s.Status.Status }
@@ -101,11 +111,6 @@ func (*RescheduleSource) GetGroupVersionKind() schema.GroupVersionKind {
 	return SchemeGroupVersion.WithKind(Kind)
 }
 
-// InitializeConditions sets missing conditions to Unknown.
-func (s *RescheduleSourceStatus) InitializeConditions() {
-	conditions.Manage(s).InitializeConditions()
-}
-
 // Summarize makes Ready quote the first of the conditions that is False, or
 // else the first that is not True. Left to itself the condition set quotes the
 // one that changed last, which is another one after a reconciliation in which
@@ -115,8 +120,9 @@ func (s *RescheduleSourceStatus) Summarize() {
 	var unknown *apis.Condition
 	for _, part := range append(slices.Clip(parts), ConditionWatching) {
 		c := manager.GetCondition(part)
+		optional := part == ConditionSinkProvided || part == ConditionWatching
 		switch {
-		case part == ConditionWatching && (c == nil || c.Severity == apis.ConditionSeverityInfo):
+		case optional && (c == nil || c.Severity == apis.ConditionSeverityInfo):
 			continue
 		case c == nil: // it was not reconciled yet
 			c = &apis.Condition{}
@@ -140,13 +146,19 @@ func (s *RescheduleSourceStatus) Summarize() {
 // MarkSink makes addr the sink of the source.
 func (s *RescheduleSourceStatus) MarkSink(addr *duckv1.Addressable) {
 	s.SinkURI, s.SinkCACerts, s.SinkAudience = addr.URL, addr.CACerts, addr.Audience
-	conditions.Manage(s).MarkTrue(ConditionSinkProvided)
+	s.setPart(ConditionSinkProvided, apis.Condition{Status: corev1.ConditionTrue})
+}
+
+// ClearSink records that the source has no sink and needs none.
+func (s *RescheduleSourceStatus) ClearSink() {
+	s.SinkURI, s.SinkCACerts, s.SinkAudience = nil, nil, nil
+	_ = conditions.Manage(s).ClearCondition(ConditionSinkProvided) // only a part of the condition set cannot be cleared
 }
 
 // MarkNoSink says why the sink has no URL. The last one that was known stays:
 // a sink that cannot be found for a while is no reason to stop delivering.
 func (s *RescheduleSourceStatus) MarkNoSink(reason, format string, args ...any) {
-	conditions.Manage(s).MarkFalse(ConditionSinkProvided, reason, format, args...)
+	s.setPart(ConditionSinkProvided, apis.Condition{Status: corev1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // MarkDeadLetterSink makes addr the dead letter sink of the source.
@@ -207,7 +219,7 @@ func (s *RescheduleSourceStatus) ClearLimited() {
 func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
 	report := s.Watch
 	if report == nil || report.ObservedGeneration != generation {
-		s.setWatching(apis.Condition{Status: corev1.ConditionUnknown, Reason: ReasonWatchNotReported, Message: "The adapter has not reported on this generation yet."})
+		s.setPart(ConditionWatching, apis.Condition{Status: corev1.ConditionUnknown, Reason: ReasonWatchNotReported, Message: "The adapter has not reported on this generation yet."})
 		return
 	}
 	c := apis.Condition{Status: corev1.ConditionUnknown, Reason: report.Reason, Message: report.Message}
@@ -217,18 +229,18 @@ func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
 	if c.Status != corev1.ConditionTrue && (c.Reason == ReasonUnreachable || c.Reason == ReasonQuotaExceeded) && report.WasTrue {
 		c.Severity = apis.ConditionSeverityInfo
 	}
-	s.setWatching(c)
+	s.setPart(ConditionWatching, c)
 }
 
 // MarkNotWatching says why spec.watch cannot be used.
 func (s *RescheduleSourceStatus) MarkNotWatching(reason, message string) {
-	s.setWatching(apis.Condition{Status: corev1.ConditionFalse, Reason: reason, Message: message})
+	s.setPart(ConditionWatching, apis.Condition{Status: corev1.ConditionFalse, Reason: reason, Message: message})
 }
 
-// setWatching sets the condition with its severity: without one it is a part of Ready.
-// The condition set would make it one of severity Info, because not every source has it.
-func (s *RescheduleSourceStatus) setWatching(c apis.Condition) {
-	c.Type = ConditionWatching
+// setPart sets a condition that not every source has, with its severity: without one it is a part
+// of Ready. The condition set would make it one of severity Info.
+func (s *RescheduleSourceStatus) setPart(t apis.ConditionType, c apis.Condition) {
+	c.Type = t
 	conditions.Manage(s).SetCondition(c)
 }
 

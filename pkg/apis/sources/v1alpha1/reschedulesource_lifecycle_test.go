@@ -16,7 +16,8 @@ var _ auth.OIDCIdentityStatusMarker = (*RescheduleSourceStatus)(nil)
 func TestReady_WhenAllAreTrue(t *testing.T) {
 	t.Parallel()
 	o := &RescheduleSource{}
-	o.Status.InitializeConditions()
+	manager := o.GetConditionSet().Manage(o.GetStatus())
+	manager.InitializeConditions()
 	var got []string
 	for _, c := range o.Status.Conditions {
 		got = append(got, string(c.Type))
@@ -28,7 +29,6 @@ func TestReady_WhenAllAreTrue(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
-	manager := o.GetConditionSet().Manage(o.GetStatus())
 	for i, name := range want {
 		if o.Status.IsReady() {
 			t.Errorf("ready before %v are true", want[i:])
@@ -82,7 +82,7 @@ func TestMarks_SetOneCondition(t *testing.T) {
 			apis.Condition{Type: "OIDCIdentityCreated", Status: "False", Reason: "R", Message: "m"}},
 	} {
 		s := &RescheduleSourceStatus{}
-		s.InitializeConditions()
+		conditionsWithSink.Manage(s).InitializeConditions()
 		test.mark(s)
 		for _, c := range s.Conditions {
 			want := apis.Condition{Type: c.Type, Status: "Unknown"}
@@ -140,7 +140,7 @@ func TestReady_QuotesFalseFirst(t *testing.T) {
 		{"the other way round", func(s *RescheduleSourceStatus) { s.MarkNoSink("First", ""); s.MarkNotAddressable("Second", "") }, "False", "First"},
 		{"false goes before unknown", func(s *RescheduleSourceStatus) { s.MarkDeploying("Unknown", ""); s.MarkNotAddressable("False", "") }, "False", "False"},
 		{"one is unknown", func(s *RescheduleSourceStatus) { s.MarkDeploying("Unknown", "") }, "Unknown", "Unknown"},
-		{"one was never set", func(s *RescheduleSourceStatus) { s.Conditions = s.Conditions[1:] }, "Unknown", ""},
+		{"one was never set", func(s *RescheduleSourceStatus) { s.Conditions = s.Conditions[:len(s.Conditions)-1] }, "Unknown", ""},
 		{"none was ever set", func(s *RescheduleSourceStatus) { s.Conditions = nil }, "Unknown", ""},
 	} {
 		s := &RescheduleSourceStatus{}
@@ -155,5 +155,26 @@ func TestReady_QuotesFalseFirst(t *testing.T) {
 		if diff := cmp.Diff(before, s); diff != "" {
 			t.Errorf("%s: another summary differs:\n%s", test.name, diff)
 		}
+	}
+}
+
+// A source without a sink is ready without SinkProvided, which a source with a sink must have.
+func TestReady_WithoutASink(t *testing.T) {
+	t.Parallel()
+	o := &RescheduleSource{Spec: RescheduleSourceSpec{Scale: &RescheduleSourceScale{}, Watch: &RescheduleSourceWatch{}}}
+	o.Status.MarkNoSink("NotFound", "gone")
+	o.Status.ClearSink()
+	o.GetConditionSet().Manage(o.GetStatus()).InitializeConditions()
+	for _, part := range parts[1:] {
+		o.GetConditionSet().Manage(o.GetStatus()).MarkTrue(part)
+	}
+	o.Status.Summarize()
+	if !o.Status.IsReady() || o.Status.GetCondition(ConditionSinkProvided) != nil {
+		t.Errorf("%+v", o.Status.Conditions)
+	}
+	o.Status.MarkNoSink("NotFound", "gone")
+	o.Status.Summarize()
+	if o.Status.IsReady() || o.Status.GetCondition(ConditionSinkProvided).Severity != "" {
+		t.Errorf("%+v", o.Status.Conditions)
 	}
 }

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -40,6 +41,20 @@ type RescheduleSourceScale struct {
 	// Mode is Auto, Awake or Observe; default Auto.
 	// +optional
 	Mode *ScaleMode `json:"mode,omitempty"`
+
+	// Busy says where the workload's own metrics tell whether it works. Only without a
+	// sink; default: it works as long as watched objects change.
+	// +optional
+	Busy *ScaleBusy `json:"busy,omitempty"`
+}
+
+// ScaleBusy is where each pod of the workload serves metrics of controller-runtime or
+// client-go, with http or https.
+type ScaleBusy struct {
+	Port int32 `json:"port"`
+	// Path is where the metrics are; default /metrics.
+	// +optional
+	Path *string `json:"path,omitempty"`
 }
 
 // ScaleTarget is a workload in the source's namespace.
@@ -78,6 +93,17 @@ type ScaleStatus struct {
 	// +optional
 	LastStart string `json:"lastStart,omitempty"`
 
+	// QuietRuns is how often an observed workload with spec.scale.busy has reconciled
+	// while it would have slept: because of a timer in it, for example.
+	// +optional
+	QuietRuns int64 `json:"quietRuns,omitempty"`
+	// QuietEverySeconds is the mean time from one of them to the next.
+	// +optional
+	QuietEverySeconds int64 `json:"quietEverySeconds,omitempty"`
+	// Requeues is how many of its reconciles ended with RequeueAfter.
+	// +optional
+	Requeues int64 `json:"requeues,omitempty"`
+
 	// Reason is why the workload cannot be scaled, in one word; absent while it can.
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -110,7 +136,9 @@ const ConditionScaled apis.ConditionType = "Scaled"
 const (
 	ReasonScaleForbidden    = "Forbidden"      // the account lacks a right
 	ReasonNoSuchTarget      = "NoSuchTarget"   // there is no such workload, or it cannot be scaled
-	ReasonStartTimeout      = "StartTimeout"   // the sink did not accept a connection in startTimeout
+	ReasonStartTimeout      = "StartTimeout"   // it did not start within startTimeout
+	ReasonTargetCrashed     = "Crashed"        // a container of it has ended with an error
+	ReasonNoMetrics         = "NoMetrics"      // spec.scale.busy leads to no metrics that say whether it works
 	ReasonScaleUnreachable  = "Unreachable"    // the API server does not answer the adapter
 	ReasonKnativeService    = "KnativeService" // the sink is a Knative Service, which scales by itself
 	ReasonScaleNotReported  = "NotReported"    // the adapter has not reported yet
@@ -122,7 +150,10 @@ const (
 const (
 	maxReplicas = 1000
 	minCooldown = time.Second
+	maxPort     = 65535
 )
+
+var busyPath = regexp.MustCompile(`^/[-A-Za-z0-9._~/]{0,253}$`)
 
 func (s *RescheduleSourceSpec) setScaleDefaults() {
 	scale := s.Scale
@@ -133,6 +164,14 @@ func (s *RescheduleSourceSpec) setScaleDefaults() {
 	setDefault(&scale.Cooldown, DefaultScaleCooldown)
 	setDefault(&scale.StartTimeout, DefaultScaleStartTimeout)
 	setDefault(&scale.Mode, ScaleAuto)
+	if scale.Busy != nil {
+		setDefault(&scale.Busy.Path, DefaultBusyPath)
+	}
+}
+
+// Sinkless reports whether the source sends no events: it only wakes its workload.
+func (s *RescheduleSourceSpec) Sinkless() bool {
+	return s.Scale != nil && s.Watch != nil && s.Sink.Ref == nil && s.Sink.URI == nil
 }
 
 // ScaleAccount is the account that scales the workload, "" without spec.scale.
@@ -191,9 +230,28 @@ func (s *RescheduleSourceSpec) validateScale() *apis.FieldError {
 		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is not the name of a ServiceAccount", scale.ServiceAccountName), "serviceAccountName"))
 	}
 	errs = errs.Also(validateOneOf("mode", scale.Mode, ScaleAuto, ScaleAwake, ScaleObserve))
+	errs = errs.Also(scale.Busy.validate().ViaField("busy"))
+	if scale.Busy != nil && !s.Sinkless() {
+		errs = errs.Also(apis.ErrGeneric("is only for a source without a sink: the end of a delivery says when the workload is idle", "busy"))
+	}
 	errs = errs.ViaField("scale")
 	if IsKnativeService(s.Sink.Ref) {
 		errs = errs.Also(apis.ErrGeneric("a Knative Service scales by itself: remove scale, or name a Service in front of the workload as the sink", "scale", "sink.ref"))
+	}
+	return errs
+}
+
+// validate reports what is wrong with spec.scale.busy.
+func (b *ScaleBusy) validate() *apis.FieldError {
+	if b == nil {
+		return nil
+	}
+	var errs *apis.FieldError
+	if b.Port < 1 || b.Port > maxPort {
+		errs = apis.ErrGeneric(fmt.Sprintf("%d is not from 1 to %d", b.Port, maxPort), "port")
+	}
+	if b.Path != nil && !busyPath.MatchString(*b.Path) {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is not a path such as %s", *b.Path, DefaultBusyPath), "path"))
 	}
 	return errs
 }

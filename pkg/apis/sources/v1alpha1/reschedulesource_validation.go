@@ -50,7 +50,10 @@ func (s *RescheduleSource) Validate(ctx context.Context) *apis.FieldError {
 // another namespace, as with Knative's own sources.
 func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	ctx = apis.AllowDifferentNamespace(ctx)
-	errs := validateDestination(ctx, &s.Sink).ViaField("sink")
+	var errs *apis.FieldError
+	if !s.Sinkless() {
+		errs = validateDestination(ctx, &s.Sink).ViaField("sink")
+	}
 	if s.CloudEventOverrides != nil {
 		errs = errs.Also(validateOverrides(s.CloudEventOverrides.Extensions).ViaField("extensions").ViaField("ceOverrides"))
 	}

@@ -1,0 +1,118 @@
+package busy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
+)
+
+const idle = `# HELP workqueue_depth Current depth of workqueue
+# TYPE workqueue_depth gauge
+workqueue_depth{controller="website",name="website",priority=""} 0
+workqueue_depth{controller="other, with \"quotes\" {",name="other"} 0
+# TYPE workqueue_unfinished_work_seconds gauge
+workqueue_unfinished_work_seconds{name="website"} 0
+# TYPE controller_runtime_active_workers gauge
+controller_runtime_active_workers{controller="website"} 0
+workqueue_depth_of_somebody_else 7
+`
+
+func none() (string, error) { return "", errors.New("no token was to be asked for") }
+
+func secret() (string, error) { return "secret", nil }
+
+func read(t *testing.T, s *httptest.Server, token func() (string, error)) (scale.Work, error) {
+	t.Helper()
+	t.Cleanup(s.Close)
+	return NewReader().Read(context.Background(), s.Listener.Addr().String(), "/metrics", token)
+}
+
+func serve(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+}
+
+// guarded answers 401 without the token.
+func guarded(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, text)
+	})
+}
+
+// A workload works while any queue or worker has something, and waits while a Lease is held by another.
+func TestRead_WhatMetricsSay(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]scale.Work{
+		"":                    {},
+		idle:                  {Known: true},
+		"workqueue_depth 0\n": {Known: true},
+		idle + "workqueue_depth{name=\"late\"} 1\n":                         {Known: true, Busy: true},
+		idle + "workqueue_unfinished_work_seconds{name=\"late\"} 0.002\n":   {Known: true, Busy: true},
+		idle + "controller_runtime_active_workers{controller=\"late\"} 1\n": {Known: true, Busy: true},
+		idle + "workqueue_depth{name=\"late\"} NaN\n":                       {Known: true, Busy: true},
+		idle + "leader_election_master_status{name=\"lock\"} 0\n":           {Known: true, Waits: true},
+		idle + "leader_election_master_status{name=\"lock\"} 1\n":           {Known: true},
+		idle + "controller_runtime_reconcile_total{controller=\"w\",result=\"success\"} 3\ncontroller_runtime_reconcile_total{controller=\"w\",result=\"requeue_after\"} 2\n": {Known: true, Reconciles: 5, Requeues: 2},
+		"go_goroutines 12\nprocess_cpu_seconds_total 3\n":                          {},
+		"controller_runtime_active_workers{controller=\"website\"} 0 1700000000\n": {Known: true},
+	} {
+		if got, err := read(t, httptest.NewServer(serve(text)), none); got != want || err != nil {
+			t.Errorf("%s\n%+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
+// The token goes to https, or after a 401; metrics without a token are read without one.
+func TestRead_SendsTheTokenOnlyToWhoAsks(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*httptest.Server{
+		"https": httptest.NewTLSServer(guarded(idle)), "http": httptest.NewServer(guarded(idle)),
+	} {
+		if got, err := read(t, s, secret); !got.Known || err != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// An answer that cannot be used is an error that says why, within bounds.
+func TestRead_ErrorsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	closed := httptest.NewServer(serve(idle))
+	closed.Close()
+	for want, s := range map[string]*httptest.Server{
+		"answered 401":       httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) })),
+		"answered 302":       httptest.NewServer(http.RedirectHandler("http://elsewhere.example", http.StatusFound)),
+		"cannot be read":     httptest.NewServer(serve("workqueue_depth{name=\"x} 1\n")),
+		"token too long":     httptest.NewServer(serve(strings.Repeat("x", maxLine+1))),
+		"more than 16777216": httptest.NewServer(serve(strings.Repeat(strings.Repeat("x", 1023)+"\n", 17<<10))),
+		"more than 1048576":  httptest.NewServer(serve(strings.Repeat("workqueue_depth{name=\""+strings.Repeat("x", 1000)+"\"} 0\n", 1100))),
+		"refused":            closed,
+	} {
+		if got, err := read(t, s, secret); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v, %v; want an error with %q", got, err, want)
+		}
+	}
+}
+
+// A port that accepts and does not answer ends with the context.
+func TestRead_APortThatDoesNotAnswerEndsInTime(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	t.Cleanup(func() { close(release) })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := NewReader().Read(ctx, s.Listener.Addr().String(), "/", secret); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}

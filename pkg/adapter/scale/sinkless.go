@@ -1,0 +1,285 @@
+package scale
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// A workload without a sink gets no events: it finds its work by itself once it is awake. A key of its
+// source is done when the workload has been up since the key was due, and then idle for
+// cooldown. A key has failed when a container of the workload has crashed, or the workload is
+// not up within startTimeout.
+
+const (
+	// A workload that is not up is examined each startExamine, after fastTime each slowDial; one that
+	// is up five times in a cooldown, within these bounds.
+	startExamine = 250 * time.Millisecond
+	mostExamine  = 2 * time.Second
+	// moreKeys is how soon a workload is told to sleep again for which keys were due that the
+	// dispatcher had not read yet.
+	moreKeys = 250 * time.Millisecond
+	// MaxPods of a workload are examined.
+	MaxPods = 100
+)
+
+// pods is what is known about the pods of a workload without a sink.
+type pods struct {
+	up        time.Time      // since when it can work; zero: it cannot
+	examineAt time.Time      // when it is examined next
+	restarts  map[string]int // by pod; nil: not examined yet
+	lack      string         // why it is not up
+	lackOf    string         // the reason of the condition, if it is not StartTimeout
+	quiet     quiet          // of an observed workload
+}
+
+// failed is until when keys have failed, and why.
+type failed struct {
+	failedAt time.Time
+	failure  string
+}
+
+// sinkless reports whether the source of the member has no sink.
+func (m *Member) sinkless() bool { return m.given == nil && m.src.Scale.Sinkless }
+
+// Settle is the end of a key that is due for so long, without a sink. It is an aborted delivery
+// while the key is neither done nor failed.
+func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
+	t := m.target
+	if t == nil {
+		return schedule.Outcome{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	due := now.Add(-overdue)
+	switch {
+	case m.observes():
+		return schedule.Outcome{Kind: schedule.Succeeded}
+	case !due.After(m.failedAt):
+		return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Data: []byte(m.failure)}}
+	case m.isDone(due, now):
+		return schedule.Outcome{Kind: schedule.Succeeded}
+	}
+	return schedule.Outcome{}
+}
+
+// admitEnd reports whether a key that was due then is done or has failed.
+func (m *Member) admitEnd(due, now time.Time) bool {
+	m.due = due
+	m.target.active = latest(m.target.active, due)
+	m.waits = due.After(m.failedAt) && !m.isDone(due, now)
+	m.target.update()
+	return !m.waits
+}
+
+// isDone reports whether a key that was due then is done.
+func (m *Member) isDone(due, now time.Time) bool {
+	at := m.doneAt(due)
+	return !at.IsZero() && !at.After(now)
+}
+
+// doneAt is when a key that was due then is done, if nothing happens until then; zero: the workload is
+// not up.
+func (m *Member) doneAt(due time.Time) time.Time {
+	t := m.target
+	if t.up.IsZero() {
+		return time.Time{}
+	}
+	return latest(t.active, due).Add(m.src.Scale.Cooldown)
+}
+
+// settle lets the keys end that wait and are done or have failed. It returns when the next of
+// them are. The caller holds the lock.
+func (t *target) settle(now time.Time) (at time.Time) {
+	for _, m := range t.members {
+		if !m.sinkless() || !m.waits {
+			continue
+		}
+		if done := m.doneAt(m.due); !done.IsZero() {
+			m.since = time.Time{}
+			if done.After(now) {
+				at = earliest(at, done)
+				continue
+			}
+			t.slow = false
+			t.setProblem("", "")
+			m.waits = false
+			go m.ready()
+			continue
+		}
+		if maybeAwake := t.known && t.replicas > 0 || t.failures > 0; !maybeAwake {
+			m.since = time.Time{}
+			continue
+		}
+		if m.since.IsZero() {
+			m.since = now
+		}
+		deadline := m.since.Add(m.src.Scale.StartTimeout)
+		if deadline.After(now) {
+			at = earliest(at, deadline)
+			continue
+		}
+		t.slow = true
+		t.releaseSlot()
+		if t.failures == 0 {
+			t.setProblem(t.startProblem(m.src.Scale.StartTimeout))
+		}
+		m.fail(t.Message, now)
+	}
+	return at
+}
+
+// startProblem is why the workload is not up after startTimeout.
+func (t *target) startProblem(limit time.Duration) (reason, message string) {
+	if t.lackOf != "" {
+		return t.lackOf, t.lack
+	}
+	message = "The workload did not start within " + limit.String() + "."
+	if t.lack != "" {
+		message += " " + t.lack
+	}
+	return ReasonStartTimeout, message
+}
+
+// fail makes the keys fail that are due now.
+func (m *Member) fail(why string, now time.Time) {
+	m.failedAt, m.failure = now, why
+	m.waits, m.since = false, time.Time{}
+	go m.ready()
+}
+
+// mayLull reports whether no key is due, and lets no key end then: when the last key of a page has
+// ended, the dispatcher may not know yet that there are more.
+func (t *target) mayLull() bool {
+	t.mu.Lock()
+	var all []func(time.Duration) bool
+	for _, m := range t.members {
+		if m.sinkless() {
+			all = append(all, m.isDue)
+		}
+	}
+	t.mu.Unlock()
+	due := slices.ContainsFunc(all, func(isDue func(time.Duration) bool) bool { return isDue(0) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if due {
+		t.hold = time.Now().Add(moreKeys)
+	} else {
+		t.pods = pods{}
+	}
+	return !due
+}
+
+// examines reports whether the pods must be examined: a source without a sink has a workload that is
+// awake, or observes one that has metrics.
+func (t *target) examines(v *view) bool {
+	return slices.ContainsFunc(t.members, func(m *Member) bool {
+		if m.observes() {
+			return m.sinkless() && m.src.Scale.Busy.Port != 0
+		}
+		return m.sinkless() && v.replicas > 0
+	})
+}
+
+// busyAt is where the metrics of the workload are: as a source with it says.
+func (t *target) busyAt() schedule.Busy {
+	for _, m := range t.members {
+		if m.sinkless() && m.src.Scale.Busy.Port != 0 {
+			return m.src.Scale.Busy
+		}
+	}
+	return schedule.Busy{}
+}
+
+// examined notes how the pods are, or that it is not known. The caller holds the lock.
+func (t *target) examined(h *Health, err error, now time.Time) {
+	if err != nil {
+		t.up, t.lackOf, t.lack = time.Time{}, t.Reason, t.Message
+		t.examineAt = t.retryAt
+		return
+	}
+	wasUp := !t.up.IsZero()
+	crashed := t.crashed(h.Pods)
+	t.judge(h, now)
+	isUp := !t.up.IsZero()
+	t.examineAt = now.Add(t.examineAfter(now))
+	if h.Work.Busy || crashed != "" || isUp && !wasUp {
+		t.active = now
+	}
+	if t.observed() {
+		t.quiet.note(&h.Work, t.replicas == 0, now, &t.Quiet)
+		return
+	}
+	if crashed != "" {
+		t.setProblem(ReasonCrashed, crashed)
+		for _, m := range t.members {
+			if m.sinkless() && m.waits {
+				m.fail(crashed, now)
+			}
+		}
+	}
+	if isUp && !wasUp {
+		t.releaseSlot()
+		t.startEnded(now)
+		t.setState(awake, now)
+	}
+}
+
+// judge sets since when the workload is up, or why it is not.
+func (t *target) judge(h *Health, now time.Time) {
+	ready := int32(0)
+	t.lackOf, t.lack = "", "No pod of it is ready."
+	for _, p := range h.Pods {
+		if p.Ready {
+			ready++
+		} else if p.Problem != "" {
+			t.lack = p.Problem
+		}
+	}
+	metrics := t.busyAt().Port != 0
+	switch {
+	case ready == 0 || ready < min(h.Replicas, MaxPods):
+		t.up = time.Time{}
+	case metrics && h.Work.Waits:
+		t.up, t.lack = time.Time{}, "It waits until it is the leader: let it release its Lease at its end, or switch leader election off."
+	case metrics && !h.Work.Known:
+		t.up, t.lackOf, t.lack = time.Time{}, ReasonNoMetrics, "Its metrics do not say whether it works."
+		if h.Work.Failed != nil {
+			t.lack = "Its metrics cannot be read: " + h.Work.Failed.Error()
+		}
+	case t.up.IsZero():
+		t.up = now
+	}
+}
+
+// crashed says which pod's containers have ended since it was examined before; "": none.
+func (t *target) crashed(all []Pod) (what string) {
+	restarts := make(map[string]int, len(all))
+	for _, p := range all {
+		if before := t.restarts[p.UID]; t.restarts != nil && p.Restarts > before {
+			what = fmt.Sprintf("A container of the workload has ended; its pod has %d restarts.", p.Restarts)
+			if p.Problem != "" {
+				what += " " + p.Problem
+			}
+		}
+		restarts[p.UID] = p.Restarts
+	}
+	t.restarts = restarts
+	return what
+}
+
+// examineAfter is when the pods are examined next.
+func (t *target) examineAfter(now time.Time) time.Duration {
+	switch {
+	case t.observed() && t.replicas == 0:
+		return observeExamine
+	case !t.up.IsZero():
+		return max(startExamine, min(t.view(now).cooldown/5, mostExamine))
+	case !t.started.IsZero() && now.Sub(t.started) < fastTime:
+		return startExamine
+	}
+	return slowDial
+}
