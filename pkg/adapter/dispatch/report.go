@@ -214,9 +214,11 @@ func (d *Dispatcher) logLoss(l *lane, t *queue.Delivery, o *schedule.Outcome, wh
 // report counts an attempt, and logs an event that was dropped or dead-lettered.
 func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what schedule.Disposition, took time.Duration) {
 	ctx := context.Background()
-	label := d.metrics.namespace(t.Source.Namespace)
-	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), label)
-	d.metrics.duration.Record(ctx, took.Seconds(), label)
+	if isSent(t) {
+		label := d.metrics.namespace(t.Source.Namespace)
+		d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), label)
+		d.metrics.duration.Record(ctx, took.Seconds(), label)
+	}
 	results := &l.keys
 	if t.Entry.DeadLetter != nil {
 		results = &l.letters

@@ -44,9 +44,14 @@ func (d *Dispatcher) overdue(at time.Time) time.Duration {
 	return max(d.cfg.Now().Round(0).Sub(at), 0)
 }
 
+// isSent reports whether an event is sent for a delivery. For a key of a source without a sink none is.
+func isSent(delivery *queue.Delivery) bool {
+	return !delivery.Source.Scale.Sinkless || delivery.Entry.DeadLetter != nil
+}
+
 // send makes the attempt. Without a sink the workload's state is its outcome.
 func (d *Dispatcher) send(ctx context.Context, l *lane, delivery *queue.Delivery) schedule.Outcome {
-	if !delivery.Source.Scale.Sinkless || delivery.Entry.DeadLetter != nil {
+	if isSent(delivery) {
 		return d.cfg.Sender.Send(ctx, delivery.Attempt)
 	}
 	d.mu.Lock()

@@ -1,6 +1,8 @@
 package sources
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -19,8 +21,11 @@ func (r *reader) watch(o *v1alpha1.RescheduleSource) *schedule.Watch {
 		Generation:       o.Generation,
 		Since:            o.CreationTimestamp.Time,
 	}
-	if spec.Resync.Over != nil {
+	switch {
+	case spec.Resync.Over != nil:
 		w.ResyncOver = new(r.duration("spec.watch.resync.over", *spec.Resync.Over))
+	case o.Spec.Sinkless(): // the workload reads all objects at its start, and then it must not wait for keys
+		w.ResyncOver = new(time.Duration)
 	}
 	if w.ResyncOnRevision {
 		w.Revision = o.Status.SinkRevision

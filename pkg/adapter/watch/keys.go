@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -77,6 +78,23 @@ func ownerTargets(o *objects.Object, group, kind string, namespaced bool) (targe
 		}
 	}
 	return targets, more
+}
+
+// ofWorkload reports whether an object is the workload of a source without a sink, or one of its pods or
+// their ReplicaSet: each start and each end of the workload changes them, and would start it again.
+func ofWorkload(o *objects.Object, kind objects.Resource, src *schedule.Spec) bool {
+	w := &src.Scale
+	if !w.Sinkless || o.Namespace != src.Namespace {
+		return false
+	}
+	if kind.Group == w.Group() && kind.Kind == w.Kind && o.Name == w.Name {
+		return true
+	}
+	hash, _ := o.Labels["pod-template-hash"].(string) // of a Deployment's pods
+	return slices.ContainsFunc(o.Owners, func(owner objects.Owner) bool {
+		return groupOf(owner.APIVersion) == w.Group() && (owner.Kind == w.Kind && owner.Name == w.Name ||
+			w.Kind == "Deployment" && owner.Kind == "ReplicaSet" && owner.Name == w.Name+"-"+hash)
+	})
 }
 
 // known completes the targets of another object's change by what the source watches itself. The uid in an

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 func ownerOf(apiVersion, kind, name string) any {
@@ -319,5 +320,41 @@ func TestEvent_IsOfApiServerSource(t *testing.T) {
 	}
 	if e := ownEvent(src, node, &observed{path: "n"}, added); e.Subject != "/apis/v1/namespaces//nodes/n" || e.Extensions["namespace"] != "" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A workload without a sink, its ReplicaSet and its pods wake nothing: each start and end changes them. Others do.
+func TestOfWorkload_ByNameAndOwner(t *testing.T) {
+	t.Parallel()
+	src := &schedule.Spec{Namespace: "ops", Scale: schedule.Scale{Sinkless: true, Workload: schedule.Workload{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}}
+	deployment, set, pod := objects.Resource{Group: "apps", Version: "v1", Kind: "Deployment"}, objects.Resource{Group: "apps", Version: "v1", Kind: "ReplicaSet"}, objects.Resource{Version: "v1", Kind: "Pod"}
+	labels := map[string]any{"pod-template-hash": "abc"}
+	owner := func(kind, name string) []objects.Owner {
+		return []objects.Owner{{APIVersion: "apps/v1", Kind: kind, Name: name}}
+	}
+	for name, c := range map[string]struct {
+		kind   objects.Resource
+		object objects.Object
+		want   bool
+	}{
+		"itself":                   {deployment, objects.Object{Namespace: "ops", Name: "web"}, true},
+		"elsewhere":                {deployment, objects.Object{Namespace: "dev", Name: "web"}, false},
+		"another":                  {deployment, objects.Object{Namespace: "ops", Name: "web-abc"}, false},
+		"a Service of its name":    {objects.Resource{Version: "v1", Kind: "Service"}, objects.Object{Namespace: "ops", Name: "web"}, false},
+		"its ReplicaSet":           {set, objects.Object{Namespace: "ops", Name: "web-abc", Labels: labels, Owners: owner("Deployment", "web")}, true},
+		"a ReplicaSet of another":  {set, objects.Object{Namespace: "ops", Name: "web-abc", Owners: owner("Deployment", "other")}, false},
+		"its pod":                  {pod, objects.Object{Namespace: "ops", Name: "web-abc-1", Labels: labels, Owners: owner("ReplicaSet", "web-abc")}, true},
+		"a pod of web-abc":         {pod, objects.Object{Namespace: "ops", Name: "web-abc-d-1", Labels: map[string]any{"pod-template-hash": "d"}, Owners: owner("ReplicaSet", "web-abc-d")}, false},
+		"a pod of no Deployment":   {pod, objects.Object{Namespace: "ops", Name: "web-1"}, false},
+		"a pod of a StatefulSet":   {pod, objects.Object{Namespace: "ops", Name: "web-0", Owners: owner("StatefulSet", "web")}, false},
+		"a pod that another makes": {pod, objects.Object{Namespace: "ops", Name: "x", Owners: []objects.Owner{{APIVersion: "example.com/v1", Kind: "Deployment", Name: "web"}}}, false},
+	} {
+		if got := ofWorkload(&c.object, c.kind, src); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	src.Scale.Sinkless = false
+	if ofWorkload(&objects.Object{Namespace: "ops", Name: "web"}, deployment, src) {
+		t.Error("with a sink its owner may watch it")
 	}
 }

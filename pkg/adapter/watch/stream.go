@@ -465,8 +465,11 @@ func (s *stream) nameable(o *objects.Object) bool {
 
 var errNoName = errors.New("it is empty")
 
-// observe reads an object; nil when it cannot be used, which the owner is warned of.
+// observe reads an object; nil when it cannot be used, which the owner is warned of, or must not be.
 func (s *stream) observe(ctx context.Context, o *objects.Object) (*observed, error) {
+	if ofWorkload(o, s.r.served, s.r.s.settings.Load()) {
+		return nil, nil
+	}
 	if o.TooLarge {
 		s.r.s.warn(reasonTooLarge, "the metadata of %s %s is too large to be watched: its changes schedule nothing", s.r.served.Name(), o.Path())
 		s.r.s.tally.change(resultTooLarge)
