@@ -30,6 +30,7 @@ var built = []struct {
 	{"test/operators", "chaospod", &images.chaospod},
 	{"test/operators", "cainjector", &images.cainjector},
 	{"test/operators", "helm", &images.helm},
+	{"test/operators", "resident", &images.resident},
 }
 
 // ko runs the ko of tools/ko in a module of the checkout, and returns what it

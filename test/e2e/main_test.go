@@ -21,7 +21,7 @@ var seedFlag = flag.Uint64("seed", 0, "of what is random in the tests; 0: a new 
 // What TestMain makes for all tests.
 var (
 	world  *cluster
-	images struct{ recorder, function, nodekill, operator, chaospod, cainjector, helm string } // by digest
+	images struct{ recorder, function, nodekill, operator, chaospod, cainjector, helm, resident string } // by digest
 	seed   uint64
 	logs   string // where what is left of failed tests goes
 )

@@ -193,7 +193,21 @@ final class Json {
         instant(o, "oldestDueAt"),
         o.path("watched").asLong(),
         o.path("retrying").asLong(),
-        o.path("deadLetters").asLong());
+        o.path("deadLetters").asLong(),
+        instant(o, "companyUntil"),
+        o.hasNonNull("scale") ? workload(o.get("scale")) : null);
+  }
+
+  private static Counts.Workload workload(JsonNode o) {
+    return new Counts.Workload(
+        text(o, "state"),
+        instant(o, "since"),
+        o.path("starts").asLong(),
+        o.path("awakeSeconds").asLong(),
+        o.path("observedSeconds").asLong(),
+        text(o, "lastStart"),
+        text(o, "reason"),
+        text(o, "message"));
   }
 
   static DeadLetter deadLetter(JsonNode o) {

@@ -48,6 +48,17 @@ class JsonTest {
         () -> new Request(Duration.ZERO, Instant.now(), null, null, null, null, null, null, null, null, null));
   }
 
+  /** Counts have the workload of a source that has one. */
+  @Test
+  void countsHaveTheWorkload() {
+    String counts =
+        "{\"pending\":3,\"companyUntil\":\"2030-01-01T00:00:00Z\",\"scale\":{\"state\":\"Asleep\",\"starts\":4,\"awakeSeconds\":5,"
+            + "\"observedSeconds\":60,\"lastStart\":\"1.3s\"}}";
+    Counts got = Json.counts(Json.read(counts.getBytes(StandardCharsets.UTF_8), "counts"));
+    assertEquals(Instant.parse("2030-01-01T00:00:00Z"), got.companyUntil());
+    assertEquals(new Counts.Workload("Asleep", null, 4, 5, 60, "1.3s", null, null), got.scale());
+  }
+
   /** Durations come as Go writes them. */
   @Test
   void durationsOfGoAreRead() {
