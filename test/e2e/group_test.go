@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,11 +31,15 @@ const (
 )
 
 // One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
-// callers wait seconds.
+// callers wait seconds. A workload that is asleep and must start meanwhile starts, and sleeps again.
 func groupLosesNothing(t *testing.T, turn func()) {
 	n := newNamespace(t, "group")
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
+	sleepy := newNamespace(t, "group-asleep")
+	scales(sleepy)
+	sleepy.deploy("operator", 1)
+	sleeper := sleepy.source("sleeper", scaled("")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	user := n.explainer()
 	replicated, err := adapterReplicated()
 	if err != nil {
@@ -49,7 +54,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	var backup string
 	stream.flow(150) // slow runs are under way when the first step begins
 	var outages []outage
-	for _, step := range []struct {
+	for i, step := range []struct {
 		name string
 		do   func() (back func() error)
 	}{
@@ -86,6 +91,8 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		if step.name == unite {
 			kept, backup = stream.backUpAndRestore(user, replicated)
 		}
+		sleepy.asleep()
+		wake := sleeper.put("wake/"+strconv.Itoa(i), `{"delay": "300ms"}`).Key
 		o := outage{from: time.Now()}
 		eventually(t, patience, step.name+": all are back", step.do())
 		o.to = time.Now()
@@ -95,6 +102,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		if step.name != unite {
 			eventually(t, patience, step.name+": doctor shows an owner and two standbys", func() error { return user.seesGroup() })
 		}
+		notEarly(sleepy, sleepy.awaitRuns(patience, wake, 1)...)
 		t.Logf("%s: callers had no answer for %s", step.name, stream.unanswered(o))
 	}
 	stream.end()
