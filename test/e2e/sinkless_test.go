@@ -38,13 +38,13 @@ spec:
 `
 
 // resident makes the operator of test/operators/resident, with more of its environment.
-func (n *namespace) resident(env string) {
+func resident(n *namespace, env string) {
 	n.t.Helper()
 	n.apply(websiteKind)
 	n.account("operator", `[{apiGroups: [watch.test], resources: [websites], verbs: [get, list, watch, patch]},
   {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}, {apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch]},
   {apiGroups: [apps], resources: [deployments/scale], resourceNames: [operator], verbs: [get, patch]}, {apiGroups: [""], resources: [pods], verbs: [list]}]`)
-	n.apply(strings.NewReplacer("IMAGE", images.resident, "ENV", env, "SPACE", n.name).Replace(`
+	n.apply(strings.NewReplacer("IMAGE", images.resident, "ENV", env, "SPACED", n.name).Replace(`
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: operator}
@@ -58,9 +58,12 @@ spec:
       containers:
       - name: operator
         image: IMAGE
-        env: [{name: NAMESPACE, value: SPACE}ENV]
+        env: [{name: NAMESPACE, value: SPACED}ENV]
 `))
 }
+
+// sleeper is a source that puts the operator to sleep.
+type sleeper struct{ *source }
 
 // sleeping is the spec of a source without a sink that puts the operator to sleep.
 func sleeping(more string) string {
@@ -69,32 +72,32 @@ func sleeping(more string) string {
 }
 
 // change makes or changes a Website, and returns its generation.
-func (n *namespace) change(name string, to int) int64 {
-	n.t.Helper()
-	r, err := n.Resource(website, n.name)
+func (s sleeper) change(name string, to int) int64 {
+	s.t.Helper()
+	r, err := s.Resource(website, s.namespace.name)
 	if err != nil {
-		n.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	body, err := json.Marshal(map[string]any{"apiVersion": "watch.test/v1", "kind": "Website", "metadata": map[string]any{"name": name}, "spec": map[string]any{"n": to}})
 	if err != nil {
-		n.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	o, err := r.Patch(n.t.Context(), name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "test"})
+	o, err := r.Patch(s.t.Context(), name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "test"})
 	if err != nil {
-		n.t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return o.GetGeneration()
 }
 
 // seen waits until the operator has seen a generation of a Website.
-func (n *namespace) seen(name string, generation int64) {
-	n.t.Helper()
-	r, err := n.Resource(website, n.name)
+func (s sleeper) seen(name string, generation int64) {
+	s.t.Helper()
+	r, err := s.Resource(website, s.namespace.name)
 	if err != nil {
-		n.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	eventually(n.t, patience, fmt.Sprintf("the operator has seen %s at generation %d", name, generation), func() error {
-		o, err := r.Get(n.t.Context(), name, metav1.GetOptions{})
+	eventually(s.t, patience, fmt.Sprintf("the operator has seen %s at generation %d", name, generation), func() error {
+		o, err := r.Get(s.t.Context(), name, metav1.GetOptions{})
 		if err == nil && o.GetAnnotations()["seen"] != strconv.FormatInt(generation, 10) {
 			err = fmt.Errorf("it has seen %q", o.GetAnnotations()["seen"])
 		}
@@ -103,7 +106,7 @@ func (n *namespace) seen(name string, generation int64) {
 }
 
 // starts is how often the source has woken its operator.
-func (s *source) starts() int64 {
+func (s sleeper) starts() int64 {
 	s.t.Helper()
 	r, err := s.try("GET", "", "")
 	if err != nil {
@@ -116,13 +119,13 @@ func (s *source) starts() int64 {
 	return counts.Scale.Starts
 }
 
-// An operator that nobody rebuilt sleeps between changes. It writes into its objects each time, and is started once for
+// An operator in its usual form sleeps between changes. It writes into its objects each time, and is started once for
 // each change, also for a change while it is awake: SOAK says how often; CI has three.
 func TestSinkless_StartsOnceForEachChange(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "sinkless")
-	n.resident(`, {name: METRICS, value: ":8080"}, {name: WORK, value: 300ms}`)
-	s := n.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))
+	resident(n, `, {name: METRICS, value: ":8080"}, {name: WORK, value: 300ms}`)
+	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))}
 	for _, c := range s.get().Status.Conditions {
 		if c.Type == v1alpha1.ConditionSinkProvided {
 			t.Errorf("a source without a sink has %+v", c)
@@ -133,10 +136,10 @@ func TestSinkless_StartsOnceForEachChange(t *testing.T) {
 	soak, _ := strconv.Atoi(os.Getenv("SOAK"))
 	soak = max(soak, 3)
 	for i := range soak {
-		generation := n.change("a", i)
-		n.seen("a", generation)
+		generation := s.change("a", i)
+		s.seen("a", generation)
 		if i == 1 { // while it is awake
-			n.seen("a", n.change("a", -1))
+			s.seen("a", s.change("a", -1))
 		}
 		n.asleep()
 	}
@@ -158,12 +161,12 @@ func TestSinkless_StartsOnceForEachChange(t *testing.T) {
 func TestSinkless_WorksAndWaitsForItsLease(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "sinkless-lease")
-	n.resident(`, {name: METRICS, value: ":8080"}, {name: WORK, value: 8s}, {name: LEASE, value: resident}`)
-	s := n.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))
+	resident(n, `, {name: METRICS, value: ":8080"}, {name: WORK, value: 8s}, {name: LEASE, value: resident}`)
+	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))}
 	n.asleep()
 	began := time.Now()
-	generation := n.change("a", 1)
-	n.seen("a", generation)
+	generation := s.change("a", 1)
+	s.seen("a", generation)
 	t.Logf("with a Lease that was not released the work was done after %s", time.Since(began).Round(100*time.Millisecond))
 	n.asleep()
 	if got := s.get().Status.Scale; got.Reason != "" {
@@ -176,8 +179,8 @@ func TestSinkless_WorksAndWaitsForItsLease(t *testing.T) {
 func TestSinkless_FailuresAreRetried(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "sinkless-fails")
-	n.resident(`, {name: WORK, value: soon}`) // it ends at once
-	s := n.source("sleeper", sleeping(", cooldown: 2s, startTimeout: 10s"))
+	resident(n, `, {name: WORK, value: soon}`) // it ends at once
+	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, startTimeout: 10s"))}
 	is := func(reason string) {
 		t.Helper()
 		eventually(t, patience, "Scaled is "+reason, func() error {
@@ -188,26 +191,26 @@ func TestSinkless_FailuresAreRetried(t *testing.T) {
 			return nil
 		})
 	}
-	generation := n.change("a", 1)
+	generation := s.change("a", 1)
 	is("Crashed")
 	set := func(env, image string) {
 		n.patched(fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{name: operator, image: %q, env: [{name: NAMESPACE, value: %s}%s]}]}}}}`, image, n.name, env))
 	}
 	set("", images.resident)
-	n.seen("a", generation)
+	s.seen("a", generation)
 	is("Scaled")
 	n.asleep()
 	set("", "example.invalid/none")
-	generation = n.change("a", 2)
+	generation = s.change("a", 2)
 	is("StartTimeout")
 	if m := s.get().Status.Scale.Message; !strings.Contains(m, "Image") && !strings.Contains(m, "ErrImage") {
 		t.Errorf("the message does not say that there is no image: %s", m)
 	}
 	set("", images.resident)
-	n.seen("a", generation)
+	s.seen("a", generation)
 	is("Scaled")
 	n.asleep()
 	n.apply(manifestOf("sleeper", sleeping(", cooldown: 2s, startTimeout: 10s, busy: {port: 8080}")))
-	n.change("a", 3)
+	s.change("a", 3)
 	is("NoMetrics")
 }

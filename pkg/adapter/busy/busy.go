@@ -1,8 +1,8 @@
 // Package busy reads from the metrics of a workload whether it works.
 //
 // It knows the metrics of client-go's work queues, which controller-runtime has too: a workload works
-// while a queue has items or a worker is active. One that waits to become the leader
-// has not begun.
+// while a queue has items or a worker is active. One that waits to become the leader, or
+// whose queues have had no item, has not begun: it may still fill its caches.
 //
 // It guarantees bounds in bytes and time, whatever the workload answers. It sends the token only
 // to a port that asks for one, or that speaks https; the certificate is not checked, because
@@ -44,6 +44,7 @@ const (
 	unfinished = "workqueue_unfinished_work_seconds"
 	workers    = "controller_runtime_active_workers"
 	leads      = "leader_election_master_status" // of client-go: 0 until it leads
+	adds       = "workqueue_adds_total"
 	reconciles = "controller_runtime_reconcile_total"
 )
 
@@ -159,7 +160,7 @@ func relevant(body *io.LimitedReader) ([]byte, error) {
 }
 
 func isRead(line []byte) bool {
-	for _, name := range []string{depth, unfinished, workers, leads, reconciles} {
+	for _, name := range []string{depth, unfinished, workers, leads, adds, reconciles} {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == '{' || rest[0] == ' ' || rest[0] == '\t') {
 			return true
 		}
@@ -178,6 +179,7 @@ func parse(lines []byte) (w scale.Work, err error) {
 		w.Known = w.Known || len(families[name].GetMetric()) > 0
 		w.Busy = w.Busy || has(families[name], func(v float64) bool { return v != 0 })
 	}
+	w.Fresh = len(families[adds].GetMetric()) > 0 && !has(families[adds], func(v float64) bool { return v > 0 })
 	w.Waits = len(families[leads].GetMetric()) > 0 && !has(families[leads], func(v float64) bool { return v == 1 })
 	for _, m := range families[reconciles].GetMetric() {
 		n := m.GetUntyped().GetValue()

@@ -49,19 +49,21 @@ func guarded(text string) http.Handler {
 	})
 }
 
-// A workload works while any queue or worker has something, and waits while a Lease is held by another.
+// A workload works while any queue or worker has something. It has not begun before it leads, and before the first item.
 func TestRead_WhatMetricsSay(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]scale.Work{
 		"":                    {},
 		idle:                  {Known: true},
 		"workqueue_depth 0\n": {Known: true},
-		idle + "workqueue_depth{name=\"late\"} 1\n":                         {Known: true, Busy: true},
-		idle + "workqueue_unfinished_work_seconds{name=\"late\"} 0.002\n":   {Known: true, Busy: true},
-		idle + "controller_runtime_active_workers{controller=\"late\"} 1\n": {Known: true, Busy: true},
-		idle + "workqueue_depth{name=\"late\"} NaN\n":                       {Known: true, Busy: true},
-		idle + "leader_election_master_status{name=\"lock\"} 0\n":           {Known: true, Waits: true},
-		idle + "leader_election_master_status{name=\"lock\"} 1\n":           {Known: true},
+		idle + "workqueue_depth{name=\"late\"} 1\n":                                       {Known: true, Busy: true},
+		idle + "workqueue_unfinished_work_seconds{name=\"late\"} 0.002\n":                 {Known: true, Busy: true},
+		idle + "controller_runtime_active_workers{controller=\"late\"} 1\n":               {Known: true, Busy: true},
+		idle + "workqueue_depth{name=\"late\"} NaN\n":                                     {Known: true, Busy: true},
+		idle + "workqueue_adds_total{name=\"a\"} 0\nworkqueue_adds_total{name=\"b\"} 0\n": {Known: true, Fresh: true},
+		idle + "workqueue_adds_total{name=\"a\"} 0\nworkqueue_adds_total{name=\"b\"} 1\n": {Known: true},
+		idle + "leader_election_master_status{name=\"lock\"} 0\n":                         {Known: true, Waits: true},
+		idle + "leader_election_master_status{name=\"lock\"} 1\n":                         {Known: true},
 		idle + "controller_runtime_reconcile_total{controller=\"w\",result=\"success\"} 3\ncontroller_runtime_reconcile_total{controller=\"w\",result=\"requeue_after\"} 2\n": {Known: true, Reconciles: 5, Requeues: 2},
 		"go_goroutines 12\nprocess_cpu_seconds_total 3\n":                          {},
 		"controller_runtime_active_workers{controller=\"website\"} 0 1700000000\n": {Known: true},

@@ -162,6 +162,7 @@ func (c *Objects) work(ctx context.Context, a objects.Account, pods []pod, at sc
 	defer cancel()
 	token := func() (string, error) { return c.token(ctx, caller{a, nil}) }
 	leaders, waiting := 0, 0
+	sum.Fresh = true
 	for _, p := range pods {
 		w, err := c.busy.Read(ctx, net.JoinHostPort(p.Status.IP, strconv.Itoa(int(at.Port))), at.Path, token)
 		if err != nil {
@@ -170,6 +171,7 @@ func (c *Objects) work(ctx context.Context, a objects.Account, pods []pod, at sc
 		}
 		sum.Known = sum.Known || w.Known
 		sum.Busy = sum.Busy || w.Busy
+		sum.Fresh = sum.Fresh && w.Fresh
 		sum.Reconciles += w.Reconciles
 		sum.Requeues += w.Requeues
 		if w.Waits {

@@ -46,6 +46,7 @@ type Work struct {
 	Known bool // they say whether it works
 	Busy  bool // it works
 	Waits bool // it waits until it is the leader
+	Fresh bool // no queue has had an item since it was started
 	// Reconciles is how many have ended since its pods started, Requeues how many of them with
 	// RequeueAfter.
 	Reconciles, Requeues float64

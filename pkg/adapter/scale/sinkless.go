@@ -27,6 +27,7 @@ const (
 
 // pods is what is known about the pods of a workload without a sink.
 type pods struct {
+	ready     time.Time      // since when its pods are ready; zero: they are not
 	up        time.Time      // since when it can work; zero: it cannot
 	examineAt time.Time      // when it is examined next
 	restarts  map[string]int // by pod; nil: not examined yet
@@ -240,9 +241,14 @@ func (t *target) judge(h *Health, now time.Time) {
 		}
 	}
 	metrics := t.busyAt().Port != 0
+	if ready == 0 || ready < min(h.Replicas, MaxPods) {
+		t.ready, t.up = time.Time{}, time.Time{}
+		return
+	}
+	if t.ready.IsZero() {
+		t.ready = now
+	}
 	switch {
-	case ready == 0 || ready < min(h.Replicas, MaxPods):
-		t.up = time.Time{}
 	case metrics && h.Work.Waits:
 		t.up, t.lack = time.Time{}, "It waits until it is the leader: let it release its Lease at its end, or switch leader election off."
 	case metrics && !h.Work.Known:
@@ -250,9 +256,20 @@ func (t *target) judge(h *Health, now time.Time) {
 		if h.Work.Failed != nil {
 			t.lack = "Its metrics cannot be read: " + h.Work.Failed.Error()
 		}
+	case metrics && h.Work.Fresh && now.Sub(t.ready) < beginTime(t.members): // it may still fill its caches
+		t.up, t.lack = time.Time{}, "It has not begun to work: its queues have had no item."
 	case t.up.IsZero():
 		t.up = now
 	}
+}
+
+// beginTime is how long a workload with ready pods may take until a queue has its first item. After it
+// there is nothing to do.
+func beginTime(members []*Member) (most time.Duration) {
+	for _, m := range members {
+		most = max(most, m.src.Scale.StartTimeout/2)
+	}
+	return most
 }
 
 // crashed says which pod's containers have ended since it was examined before; "": none.

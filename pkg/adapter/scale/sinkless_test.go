@@ -120,6 +120,24 @@ func TestSinkless_DoesNotSleepBeforeItLeads(t *testing.T) {
 	})
 }
 
+// A workload whose queues have had no item may still fill its caches. After a while there is nothing to do, which is
+// no failure.
+func TestSinkless_DoesNotSleepBeforeItBegins(t *testing.T) {
+	in(t, func(w *world) {
+		w.work = Work{Known: true, Fresh: true}
+		o := w.source("web", withMetrics)
+		o.key(0)
+		pass(50 * time.Second)
+		if o.runs() != 0 || w.have("web") != 1 {
+			t.Errorf("before it begins: %d runs, %d replicas", o.runs(), w.have("web"))
+		}
+		pass(25 * time.Second)
+		if o.runs() != 1 || o.refused() != 0 || w.have("web") != 0 {
+			t.Errorf("%d runs, %d failed, %d replicas", o.runs(), o.refused(), w.have("web"))
+		}
+	})
+}
+
 // A workload that is not up within startTimeout is a failed attempt, whose message has the reason of its pods.
 func TestSinkless_FailsWhenItDoesNotStart(t *testing.T) {
 	in(t, func(w *world) {
