@@ -173,15 +173,19 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	n.asleep()
 }
 
-// A wake survives the end of the adapter at each of its steps: nothing is lost, none is early, and the operator sleeps
-// in the end. The source that is deleted while there is no adapter leaves its operator awake.
+// A wake survives the end of the adapter at each of its steps, also without a sink: nothing is lost, none is early, and
+// the operator sleeps in the end.
 func scaleOverKills(t *testing.T, turn func()) {
 	n := newNamespace(t, "wakekill")
 	scales(n)
 	n.deploy("operator", 1, rule{"slow", behaviour{Work: "3s"}})
 	s := n.source("sleeper", scaled("")+"delivery: {backoffDelay: PT0.5S}\n")
+	m := newNamespace(t, "sinklesskill")
+	resident(m, `, {name: METRICS, value: ":8080"}, {name: WORK, value: 1s}`)
+	z := sleeper{m.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))}
 	turn()
 	n.asleep()
+	m.asleep()
 	// More kills in a row would wait for the kubelet's back-off: while it is woken, while it starts, in the delivery.
 	for i, at := range []time.Duration{10 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond} {
 		key := fmt.Sprintf("slow/%d", i)
@@ -193,10 +197,13 @@ func scaleOverKills(t *testing.T, turn func()) {
 			}
 			return nil
 		})
+		generation := z.change("a", i)
 		n.killContainers(pod)
 		eventually(t, patience, "the adapter is back", n.restarted(pod))
 		notEarly(n, n.awaitRuns(patience, key, 1)...)
+		z.seen("a", generation)
 		n.asleep()
+		m.asleep()
 		s.served()
 	}
 }
