@@ -19,7 +19,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -184,8 +183,13 @@ func parse(lines []byte) (w scale.Work, err error) {
 	for _, m := range families[reconciles].GetMetric() {
 		n := m.GetUntyped().GetValue()
 		w.Reconciles += n
-		if slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "result" && l.GetValue() == "requeue_after" }) {
-			w.Requeues += n
+		for _, l := range m.GetLabel() {
+			switch l.GetName() + "=" + l.GetValue() {
+			case "result=requeue_after":
+				w.Requeues += n
+			case "result=error":
+				w.Errors += n
+			}
 		}
 	}
 	return w, nil

@@ -64,7 +64,7 @@ func TestRead_WhatMetricsSay(t *testing.T) {
 		idle + "workqueue_adds_total{name=\"a\"} 0\nworkqueue_adds_total{name=\"b\"} 1\n": {Known: true},
 		idle + "leader_election_master_status{name=\"lock\"} 0\n":                         {Known: true, Waits: true},
 		idle + "leader_election_master_status{name=\"lock\"} 1\n":                         {Known: true},
-		idle + "controller_runtime_reconcile_total{controller=\"w\",result=\"success\"} 3\ncontroller_runtime_reconcile_total{controller=\"w\",result=\"requeue_after\"} 2\n": {Known: true, Reconciles: 5, Requeues: 2},
+		idle + "controller_runtime_reconcile_total{controller=\"w\",result=\"success\"} 3\ncontroller_runtime_reconcile_total{controller=\"w\",result=\"requeue_after\"} 2\ncontroller_runtime_reconcile_total{controller=\"x\",result=\"error\"} 1\n": {Known: true, Reconciles: 6, Requeues: 2, Errors: 1},
 		"go_goroutines 12\nprocess_cpu_seconds_total 3\n":                          {},
 		"controller_runtime_active_workers{controller=\"website\"} 0 1700000000\n": {Known: true},
 	} {

@@ -174,6 +174,7 @@ func (c *Objects) work(ctx context.Context, a objects.Account, pods []pod, at sc
 		sum.Fresh = sum.Fresh && w.Fresh
 		sum.Reconciles += w.Reconciles
 		sum.Requeues += w.Requeues
+		sum.Errors += w.Errors
 		if w.Waits {
 			waiting++
 		} else {

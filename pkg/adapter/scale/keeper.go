@@ -48,9 +48,9 @@ type Work struct {
 	Waits bool // it waits until it is the leader
 	Fresh bool // no queue has had an item since it was started
 	// Reconciles is how many have ended since its pods started, Requeues how many of them with
-	// RequeueAfter.
-	Reconciles, Requeues float64
-	Failed               error // why they could not be read
+	// RequeueAfter, Errors how many with an error.
+	Reconciles, Requeues, Errors float64
+	Failed                       error // why they could not be read
 }
 
 // ErrNoTarget means that the workload does not exist, or has no scale subresource.

@@ -10,8 +10,9 @@ import (
 
 // A workload without a sink gets no events: it finds its work by itself once it is awake. A key of its
 // source is done when the workload has been up since the key was due, and then idle for
-// cooldown. A key has failed when a container of the workload has crashed, or the workload is
-// not up within startTimeout.
+// cooldown. A key has failed when a container of the workload has crashed, the workload is
+// not up within startTimeout, or its last reconcile failed: then the source tries again, after the
+// back-off of the key.
 
 const (
 	// A workload that is not up is examined each startExamine, after fastTime each slowDial; one that
@@ -33,7 +34,23 @@ type pods struct {
 	restarts  map[string]int // by pod; nil: not examined yet
 	lack      string         // why it is not up
 	lackOf    string         // the reason of the condition, if it is not StartTimeout
-	quiet     quiet          // of an observed workload
+	runs      runs
+	quiet     quiet // of an observed workload
+}
+
+// runs are the reconciles of a workload, as its metrics count them.
+type runs struct {
+	all, errors float64
+	fail        bool // the last of them failed
+}
+
+// note adds what metrics say now. A reconcile that fails is tried again by the workload after a back-off that
+// no metric shows: it looks idle meanwhile.
+func (r *runs) note(w *Work) {
+	if more := w.Reconciles - r.all; more > 0 {
+		r.fail = w.Errors-r.errors == more
+	}
+	r.all, r.errors = w.Reconciles, w.Errors
 }
 
 // failed is until when keys have failed, and why.
@@ -79,7 +96,7 @@ func (m *Member) admitEnd(due, now time.Time) bool {
 // isDone reports whether a key that was due then is done.
 func (m *Member) isDone(due, now time.Time) bool {
 	at := m.doneAt(due)
-	return !at.IsZero() && !at.After(now)
+	return !at.IsZero() && !at.After(now) && !m.target.runs.fail
 }
 
 // doneAt is when a key that was due then is done, if nothing happens until then; zero: the workload is
@@ -107,8 +124,12 @@ func (t *target) settle(now time.Time) (at time.Time) {
 			}
 			t.slow = false
 			t.setProblem("", "")
-			m.waits = false
-			go m.ready()
+			if t.runs.fail {
+				m.fail("The last reconcile of the workload has failed: see its log.", now)
+			} else {
+				m.waits = false
+				go m.ready()
+			}
 			continue
 		}
 		if maybeAwake := t.known && t.replicas > 0 || t.failures > 0; !maybeAwake {
@@ -204,6 +225,7 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 	}
 	wasUp := !t.up.IsZero()
 	crashed := t.crashed(h.Pods)
+	t.runs.note(&h.Work)
 	t.judge(h, now)
 	isUp := !t.up.IsZero()
 	t.examineAt = now.Add(t.examineAfter(now))

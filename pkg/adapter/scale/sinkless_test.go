@@ -174,6 +174,26 @@ func TestSinkless_FailsWhenItCrashes(t *testing.T) {
 	})
 }
 
+// A workload whose last reconcile failed looks idle until it tries again. The key fails: the source tries again.
+func TestSinkless_FailsWithItsLastReconcile(t *testing.T) {
+	in(t, func(w *world) {
+		w.work = Work{Known: true, Reconciles: 3, Errors: 1}
+		o := w.source("web", withMetrics)
+		o.key(0)
+		pass(3 * time.Second)
+		w.now(func() { w.work.Reconciles, w.work.Errors = 5, 3 })
+		pass(12 * time.Second)
+		if o.runs() != 0 || o.refused() != 1 || o.status().Reason != "" {
+			t.Errorf("%d runs, %d failed, %+v", o.runs(), o.refused(), o.status())
+		}
+		w.now(func() { w.work.Reconciles, w.work.Errors = 6, 3 })
+		pass(30 * time.Second)
+		if o.runs() != 1 || o.refused() != 1 || w.have("web") != 0 {
+			t.Errorf("%d runs, %d failed, %d replicas", o.runs(), o.refused(), w.have("web"))
+		}
+	})
+}
+
 // Restarts from before the adapter began to look are no crash.
 func TestSinkless_OldRestartsAreNoCrash(t *testing.T) {
 	in(t, func(w *world) {
