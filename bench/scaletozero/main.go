@@ -12,7 +12,8 @@
 // after a time in which nothing is due. run does sparse work for a longer time, to test whether
 // idle and wakes together predict it. clean removes the operators. render writes the pages. Two
 // steps create and remove what they need: thin measures the two forms that are awake with many
-// large objects, density (not one of the steps without arguments) many operators on one node.
+// large objects, density (not one of the steps without arguments) many operators on one node. Nor is
+// published, which measures the operators of test/published/install.sh.
 // The cluster must have RescheduleSource, for the form serverless also Knative Serving and an
 // ingress, and no other work. kubectl, go and a registry for ko (KO_DOCKER_REPO) are required.
 package main
@@ -59,6 +60,7 @@ func main() {
 	size := flag.Int("object-bytes", 10000, "the size of an object of thin")
 	starts := flag.Int("starts", 5, "the starts of each form in thin")
 	many := flag.Int("operators", 60, "the operators of density")
+	each := flag.Duration("each", 30*time.Minute, "how long each form of published is measured")
 	runFor := flag.Duration("run-for", 24*time.Minute, "the duration of run")
 	flag.Parse()
 	for _, f := range forms {
@@ -108,12 +110,14 @@ func main() {
 			}
 		case "density":
 			r.Density = connect(ctx).density(ctx, *many, *settle, *before)
+		case "published":
+			r.Published = connect(ctx).published(ctx, *each)
 		case "clean":
 			run(ctx, "", "kubectl", append([]string{"delete", "namespace", "--ignore-not-found"}, namespaces()...)...)
 		case "render":
 			check(render(repo, r))
 		default:
-			log.Fatalf("%q is not a step: want some of deploy, idle, wakes, run, clean, thin, density, render", step)
+			log.Fatalf("%q is not a step: want some of deploy, idle, wakes, run, clean, thin, density, published, render", step)
 		}
 		text, err := json.MarshalIndent(r, "", " ")
 		check(err)
@@ -159,6 +163,7 @@ type results struct {
 	Wakes      map[string]woken `json:",omitempty"` // by form
 	Thin       thinner          `json:",omitzero"`
 	Density    *dense           `json:",omitempty"`
+	Published  *published       `json:",omitempty"`
 }
 
 // woken is what the deliveries to one form cost, and the same cluster before them.

@@ -126,6 +126,11 @@ func render(repo string, r *results) error {
 			return err
 		}
 	}
+	if r.Published != nil {
+		if err := report.Draw(filepath.Join(images, "published.svg"), r.Published.overTime()); err != nil {
+			return err
+		}
+	}
 	parts, err := template.New("").Funcs(template.FuncMap{"spread": spread}).Parse(pagesText)
 	if err != nil {
 		return err

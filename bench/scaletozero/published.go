@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"math"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/bench/report"
+)
+
+// publishedOnes are the operators of test/published, namespace and Deployment, with an object of each, which is
+// changed while they sleep.
+var publishedOnes = []struct{ namespace, deployment, group string }{
+	{"cert-manager", "cert-manager-cainjector", "cert-manager"},
+	{"cert-manager", "cert-manager", "cert-manager"},
+	{"flux-system", "source-controller", "flux"},
+	{"flux-system", "kustomize-controller", "flux"},
+	{"external-secrets", "external-secrets", "external-secrets"},
+	{"external-secrets", "external-secrets-cert-controller", "external-secrets"},
+	{"prometheus-operator", "prometheus-operator", "prometheus-operator"},
+	{"kuberay-operator", "kuberay-operator", "kuberay"},
+	{"kopf", "kopfexample-operator", "kopf"},
+	{"webpages", "webpages", "josdk"},
+}
+
+// published is the step of that name: operators that others wrote, as test/published/install.sh has installed them,
+// resident, and then asleep by sources that the command line made.
+type published struct {
+	Conditions       string
+	Resident, Asleep *bill
+	Starts           map[string]int64 // by Deployment
+}
+
+// published measures each form for so long. In a third and in two thirds of the time asleep the samples of
+// all are made again.
+func (c *cluster) published(ctx context.Context, each time.Duration) *published {
+	p := &published{Conditions: c.conditions(ctx), Starts: map[string]int64{}}
+	p.Resident = c.measure(ctx, func() { wait(ctx, each) })
+	cli := func(args ...string) {
+		log.Print(run(ctx, "", "go", append([]string{"-C", repo + "/cli", "run", "."}, args...)...))
+	}
+	groups := map[string]bool{}
+	for _, o := range publishedOnes {
+		groups[o.group] = true
+		cli("create", o.deployment, "--namespace", o.namespace, "--observe", "deployment/"+o.deployment)
+		cli("update", o.deployment, "--namespace", o.namespace, "--mode", "Auto")
+	}
+	p.Asleep = c.measure(ctx, func() {
+		for range 2 {
+			wait(ctx, each/3)
+			for group := range groups {
+				sample := repo + "/test/published/" + group + "/sample.yaml"
+				run(ctx, "", "kubectl", "delete", "--ignore-not-found", "--wait=false", "-f", sample)
+				run(ctx, "", "kubectl", "apply", "-f", sample)
+			}
+		}
+		wait(ctx, each/3)
+	})
+	for _, o := range publishedOnes {
+		var source struct {
+			Status struct{ Scale struct{ Starts int64 } }
+		}
+		check(json.Unmarshal([]byte(run(ctx, "", "kubectl", "-n", o.namespace, "get", "reschedulesource", o.deployment, "-o", "json")), &source))
+		p.Starts[o.deployment] = source.Status.Scale.Starts
+		run(ctx, "", "kubectl", "-n", o.namespace, "delete", "reschedulesource", o.deployment)
+	}
+	return p
+}
+
+// overTime draws the memory of the node.
+func (p *published) overTime() report.Chart {
+	c := report.Chart{Title: fmt.Sprintf("Memory of a node with %d operators that others wrote", len(publishedOnes)), Y: "MB", X: "minutes; measured; two times the objects of all are made again"}
+	for _, l := range []struct {
+		label string
+		bill  *bill
+	}{{"resident", p.Resident}, {"asleep", p.Asleep}} {
+		c.Lines = append(c.Lines, l.label, points(l.bill.Traces[nodeItself], 1.0/60, 0, 0))
+	}
+	return c
+}
+
+// Row is what the node used, the pods of operators that came and went, and the starts.
+func (p *published) Row() string {
+	starts := int64(0)
+	for _, n := range p.Starts {
+		starts += n
+	}
+	return fmt.Sprintf("%d | %.0f | %.0f | %.0f | %d | %.0f", len(publishedOnes), p.Resident.memory()/1e6, p.Asleep.least()/1e6, p.Asleep.memory()/1e6, starts, p.Asleep.Seconds/60)
+}
+
+// least is the least memory that the node used at a time, in bytes.
+func (b *bill) least() float64 {
+	least := math.Inf(1)
+	for _, p := range b.Traces[nodeItself] {
+		least = min(least, p[1])
+	}
+	return least
+}
