@@ -47,6 +47,9 @@ type runs struct {
 // note adds what metrics say now. A reconcile that fails is tried again by the workload after a back-off that
 // no metric shows: it looks idle meanwhile.
 func (r *runs) note(w *Work) {
+	if !w.Known {
+		return
+	}
 	if more := w.Reconciles - r.all; more > 0 {
 		r.fail = w.Errors-r.errors == more
 	}
@@ -273,7 +276,7 @@ func (t *target) judge(h *Health, now time.Time) {
 	switch {
 	case metrics && h.Work.Waits:
 		t.up, t.lack = time.Time{}, "It waits until it is the leader: let it release its Lease at its end, or switch leader election off."
-	case metrics && !h.Work.Known:
+	case metrics && (!h.Work.Known || h.Work.Failed != nil):
 		t.up, t.lackOf, t.lack = time.Time{}, ReasonNoMetrics, "Its metrics do not say whether it works."
 		if h.Work.Failed != nil {
 			t.lack = "Its metrics cannot be read: " + h.Work.Failed.Error()

@@ -182,6 +182,10 @@ func TestSinkless_FailsWithItsLastReconcile(t *testing.T) {
 		o.key(0)
 		pass(3 * time.Second)
 		w.now(func() { w.work.Reconciles, w.work.Errors = 5, 3 })
+		pass(3 * time.Second)
+		w.now(func() { w.work.Known = false }) // one read fails
+		pass(time.Second)
+		w.now(func() { w.work.Known = true })
 		pass(12 * time.Second)
 		if o.runs() != 0 || o.refused() != 1 || o.status().Reason != "" {
 			t.Errorf("%d runs, %d failed, %+v", o.runs(), o.refused(), o.status())
