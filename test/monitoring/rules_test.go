@@ -146,6 +146,38 @@ var faults = []fault{
 	{"a restart", map[string]string{adapter("process_start_time_seconds"): "1000x9 2000x540"}, "20m", nil},
 	{"restarts", map[string]string{adapter("process_start_time_seconds"): "1x9 2x3 3x3 4x3 5x3 6x540"}, "25m", []string{"RescheduleRestarts"}},
 	{"not woken", map[string]string{source("reschedule_oldest_due_age_seconds"): "0+60x540"}, "20m", []string{"RescheduleNotWoken"}},
+	{"no sink, the workload works for hours", map[string]string{
+		source("reschedule_oldest_due_age_seconds"):                   "0+60x540",
+		source("reschedule_workload_asleep"):                          "0x540",
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "0+59x540",
+	}, "90m", nil},
+	{"no sink, the adapter has restarted meanwhile", map[string]string{
+		source("reschedule_oldest_due_age_seconds"):                   "_x30 1800+60x500",
+		source("reschedule_workload_asleep"):                          "_x30 0x500",
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "_x30 0+59x500",
+	}, "33m", nil},
+	{"no sink, it works for hours after a start that failed", map[string]string{
+		source("reschedule_retrying"):                                 "3x540",
+		source("reschedule_workload_asleep"):                          "0x540",
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "0+59x540",
+		source("reschedule_deliveries_total", `result="delivered"`):   "",
+	}, "90m", nil},
+	{"not woken, the workload does not start", map[string]string{
+		source("reschedule_oldest_due_age_seconds"):                   "0+60x540",
+		source("reschedule_workload_asleep"):                          "1x540",
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "0+59x540",
+	}, "20m", []string{"RescheduleNotWoken"}},
+	{"not woken, the workload is awake and deliveries hang", map[string]string{
+		source("reschedule_oldest_due_age_seconds"):                   "0+60x540",
+		source("reschedule_workload_asleep"):                          "0x540",
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "0x1 2x540",
+	}, "20m", []string{"RescheduleNotWoken"}},
+	{"sink of a workload down, each attempt starts it", map[string]string{
+		source("reschedule_retrying"):                                 "3x540",
+		source("reschedule_workload_asleep"):                          strings.Repeat("0 1 1 1 1 ", 108),
+		source("reschedule_throttled_seconds_total", `limit="scale"`): "0+2x540",
+		source("reschedule_deliveries_total", `result="delivered"`):   "",
+	}, "45m", []string{"RescheduleSinkFailing"}},
 	{"sink down", map[string]string{
 		source("reschedule_retrying"):                               "0x9 3x540",
 		source("reschedule_deliveries_total", `result="delivered"`): "0+60x9 540x540",
