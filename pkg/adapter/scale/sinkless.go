@@ -251,6 +251,9 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 		t.releaseSlot()
 		t.startEnded(now)
 		t.setState(awake, now)
+		if t.Reason == ReasonStartTimeout || t.Reason == ReasonNoMetrics { // it may work for hours until a key is done
+			t.setProblem("", "")
+		}
 	}
 }
 

@@ -344,3 +344,20 @@ func TestSinkless_ObserveFindsTimers(t *testing.T) {
 		}
 	})
 }
+
+// A workload that is up at last, and works for long, has no problem any more, although no key has ended yet.
+func TestSinkless_NoStartTimeoutOnceItIsUp(t *testing.T) {
+	in(t, func(w *world) {
+		w.starts, w.work = 3*time.Minute, Work{Known: true, Busy: true}
+		o := w.source("web", withMetrics)
+		o.key(0)
+		pass(150 * time.Second)
+		if got := o.status(); got.Reason != ReasonStartTimeout {
+			t.Errorf("before it is up: %+v", got)
+		}
+		pass(time.Hour)
+		if got := o.status(); o.runs() != 0 || got.Reason != "" || got.State != awake {
+			t.Errorf("while it works: %d runs, %+v", o.runs(), got)
+		}
+	})
+}
