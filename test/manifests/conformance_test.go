@@ -112,7 +112,7 @@ func TestRBAC_AggregatedRoles(t *testing.T) {
 func TestCRD_Conditions(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.RescheduleSource{}
-	o.Status.InitializeConditions()
+	o.GetConditionSet().Manage(o.GetStatus()).InitializeConditions()
 	var got []string
 	for _, c := range o.Status.Conditions {
 		got = append(got, string(c.Type))

@@ -44,7 +44,12 @@ func specFields(t *testing.T) (all []specField) {
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 			property := s.Properties[name]
 			path := strings.TrimPrefix(f.path+"."+name, ".")
-			walk(specField{path, &property, fmt.Sprintf(f.spec, "{"+beside(s, name)+fmt.Sprintf("%q:%%s}", name)), false})
+			spec := fmt.Sprintf(f.spec, "{"+beside(s, name)+fmt.Sprintf("%q:%%s}", name))
+			if path == "scale.busy" { // only without a sink, and then a source must watch
+				sink, watch := root.Properties["sink"], root.Properties["watch"]
+				spec = strings.Replace(spec, `"sink":`+example(&sink, ""), `"watch":`+example(&watch, ""), 1)
+			}
+			walk(specField{path, &property, spec, false})
 		}
 		if s.Items != nil {
 			item := specField{f.path, s.Items, fmt.Sprintf(f.spec, "[%s]"), false}
@@ -63,14 +68,15 @@ func specFields(t *testing.T) (all []specField) {
 
 // examples are values of the fields that others need, by name.
 var examples = map[string]string{
-	"uri": `"http://x"`, "apiVersion": `"v1"`, "kind": `"Secret"`, "name": `"x"`, "key": `"a"`, "operator": `"In"`, "values": `["b"]`,
+	"uri": `"http://x"`, "apiVersion": `"v1"`, "kind": `"Secret"`, "name": `"x"`, "key": `"a"`, "operator": `"In"`, "values": `["b"]`, "port": "1",
 }
 
 // beside is the start of an object in which the field of that name is valid: the fields that it needs.
 func beside(s *schema.Structural, name string) string {
 	var text strings.Builder
 	for _, other := range slices.Sorted(maps.Keys(s.Properties)) {
-		needed := other == "values" || other == "uri" && name != "ref" || s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, other)
+		needed := other == "values" || other == "sink" || other == "uri" && name != "ref" ||
+			s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, other)
 		if needed && other != name {
 			property := s.Properties[other]
 			fmt.Fprintf(&text, "%q:%s,", other, example(&property, other))
