@@ -63,11 +63,10 @@ func delivering(h dispatch.Health) sources.Delivering {
 
 // failureSentence is the sentence about deliveries that fail.
 func failureSentence(h *dispatch.Health) string {
-	last := "no answer"
+	text := "The last delivery failed at " + h.At.UTC().Format(time.RFC3339)
 	if h.Code != 0 {
-		last = fmt.Sprintf("status %d", h.Code)
+		text += fmt.Sprintf(" with status %d", h.Code)
 	}
-	text := fmt.Sprintf("The last delivery failed at %s with %s", h.At.UTC().Format(time.RFC3339), last)
 	if h.Text != "" {
 		text += ": " + h.Text
 	}

@@ -334,7 +334,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.throttle.end()
 		d.next(l, true)
-		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() {
+		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() && !settings.Scale.Sinkless {
 			if at := l.source.NextKeyAt(); !at.IsZero() {
 				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))
 			}

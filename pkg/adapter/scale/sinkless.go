@@ -22,6 +22,8 @@ const (
 	// moreKeys is how soon a workload is told to sleep again for which keys were due that the
 	// dispatcher had not read yet.
 	moreKeys = 250 * time.Millisecond
+	// crashTime is how long a workload must be up that has crashed.
+	crashTime = 2 * time.Minute
 	// MaxPods of a workload are examined.
 	MaxPods = 100
 )
@@ -158,13 +160,13 @@ func (t *target) settle(now time.Time) (at time.Time) {
 }
 
 // startProblem is why the workload is not up after startTimeout.
-func (t *target) startProblem(limit time.Duration) (reason, message string) {
-	if t.lackOf != "" {
-		return t.lackOf, t.lack
+func (p *pods) startProblem(limit time.Duration) (reason, message string) {
+	if p.lackOf != "" {
+		return p.lackOf, p.lack
 	}
 	message = "The workload did not start within " + limit.String() + "."
-	if t.lack != "" {
-		message += " " + t.lack
+	if p.lack != "" {
+		message += " " + p.lack
 	}
 	return ReasonStartTimeout, message
 }
@@ -228,6 +230,9 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 	}
 	wasUp := !t.up.IsZero()
 	crashed := t.crashed(h.Pods)
+	if crashed != "" {
+		t.up = time.Time{}
+	}
 	t.runs.note(&h.Work)
 	t.judge(h, now)
 	isUp := !t.up.IsZero()
@@ -251,9 +256,16 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 		t.releaseSlot()
 		t.startEnded(now)
 		t.setState(awake, now)
-		if t.Reason == ReasonStartTimeout || t.Reason == ReasonNoMetrics { // it may work for hours until a key is done
-			t.setProblem("", "")
-		}
+	}
+	t.recover(now)
+}
+
+// recover ends a problem of a workload that is up: it may work for hours until a key is done.
+func (t *target) recover(now time.Time) {
+	switch {
+	case t.up.IsZero():
+	case t.Reason == ReasonStartTimeout, t.Reason == ReasonNoMetrics, t.Reason == ReasonCrashed && now.Sub(t.up) >= crashTime:
+		t.setProblem("", "")
 	}
 }
 
@@ -301,18 +313,18 @@ func beginTime(members []*Member) (most time.Duration) {
 }
 
 // crashed says which pod's containers have ended since it was examined before; "": none.
-func (t *target) crashed(all []Pod) (what string) {
+func (p *pods) crashed(all []Pod) (what string) {
 	restarts := make(map[string]int, len(all))
-	for _, p := range all {
-		if before := t.restarts[p.UID]; t.restarts != nil && p.Restarts > before {
-			what = fmt.Sprintf("A container of the workload has ended; its pod has %d restarts.", p.Restarts)
-			if p.Problem != "" {
-				what += " " + p.Problem
+	for _, one := range all {
+		if before := p.restarts[one.UID]; p.restarts != nil && one.Restarts > before {
+			what = fmt.Sprintf("A container of the workload has ended; its pod has %d restarts.", one.Restarts)
+			if one.Problem != "" {
+				what += " " + one.Problem
 			}
 		}
-		restarts[p.UID] = p.Restarts
+		restarts[one.UID] = one.Restarts
 	}
-	t.restarts = restarts
+	p.restarts = restarts
 	return what
 }
 

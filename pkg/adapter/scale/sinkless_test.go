@@ -361,3 +361,24 @@ func TestSinkless_NoStartTimeoutOnceItIsUp(t *testing.T) {
 		}
 	})
 }
+
+// A workload that has crashed once, and works for long since, has no problem any more; one that crashes each minute has.
+func TestSinkless_NoCrashOnceItStaysUp(t *testing.T) {
+	in(t, func(w *world) {
+		w.work = Work{Known: true, Busy: true}
+		o := w.source("web", withMetrics)
+		o.key(0)
+		for range 5 {
+			pass(time.Minute)
+			w.now(func() { w.restarts++ })
+			pass(3 * time.Second)
+			if got := o.status(); got.Reason != ReasonCrashed {
+				t.Fatalf("while it crashes: %+v", got)
+			}
+		}
+		pass(3 * time.Minute)
+		if got := o.status(); got.Reason != "" || got.State != awake {
+			t.Errorf("while it works: %+v", got)
+		}
+	})
+}
