@@ -60,7 +60,7 @@ func (e *env) listed(s *object, all bool) []any {
 	}
 	row := []any{
 		s.Name, ready.Status, number(s.Status.Pending), number(s.Status.Retrying), number(s.Status.InFlight), next, s.scaleState(), fmt.Sprint(s.Spec.Suspend),
-		why.Short(e.now().Sub(s.CreationTimestamp.Time).Round(time.Second)), dash(ready.Reason), dash(s.Status.SinkURI),
+		why.Short(e.now().Sub(s.CreationTimestamp.Time).Round(time.Second)), dash(ready.Reason), dash(s.sinkText()),
 	}
 	if all {
 		return append([]any{s.Namespace}, row...)
@@ -142,7 +142,7 @@ func (e *env) described(o *object, counts *sdk.Counts, failed error) {
 	}
 	if o.raw != nil {
 		add("Age", "%s", why.Short(e.now().Sub(o.CreationTimestamp.Time).Round(time.Second)))
-		add("Sink", "%s", dash(o.Status.SinkURI))
+		add("Sink", "%s", dash(o.sinkText()))
 		if a := o.Status.Address; a != nil {
 			add("Address", "%s", a.URL)
 		}
@@ -206,7 +206,7 @@ func (e *env) scaleText(s *sdk.Scale) string {
 		text += ", the last one took " + s.LastStart
 	}
 	if s.Reason != "" {
-		text += "; it cannot be scaled (" + s.Reason + "): " + s.Message
+		text += "; it " + why.Fault(s.Reason) + " (" + s.Reason + "): " + s.Message
 	}
 	return text
 }
@@ -218,7 +218,8 @@ type topRow struct {
 	Counts    *sdk.Counts `json:"counts,omitempty"`
 	Error     string      `json:"error,omitempty"`
 
-	err error
+	err   error
+	works bool // a workload without a sink is at it: its keys are due until it is idle
 }
 
 // top is the command of that name.
@@ -301,6 +302,7 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topR
 		src, err := s.connect(ctx, o, objects)
 		if err == nil {
 			lines[i].Counts, err = src.Counts(ctx)
+			lines[i].works = err == nil && (&why.Source{Workload: o.workload()}).Works(lines[i].Counts.Scale)
 		}
 		lines[i].Namespace, lines[i].Name = o.Namespace, o.Name
 		if err != nil {
@@ -351,7 +353,7 @@ func (t *topRow) trouble() int64 {
 	switch {
 	case t.Counts == nil:
 		return 0
-	case t.Counts.OldestDueAt.IsZero(), !t.Counts.CompanyUntil.IsZero():
+	case t.Counts.OldestDueAt.IsZero(), !t.Counts.CompanyUntil.IsZero(), t.works:
 		return calm
 	}
 	return t.Counts.OldestDueAt.UnixNano()

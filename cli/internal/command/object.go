@@ -33,19 +33,26 @@ const adapterName = "reschedule-adapter"
 type object struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Suspend  bool `json:"suspend"`
+		Sink     map[string]any `json:"sink"`
+		Suspend  bool           `json:"suspend"`
 		Delivery struct {
 			Timeout string `json:"timeout"`
 		} `json:"delivery"`
 		Ingest struct {
 			When string `json:"when"`
 		} `json:"ingest"`
-		Slack string `json:"slack"`
+		Slack       string `json:"slack"`
+		MaxInterval string `json:"maxInterval"`
+		Watch       struct {
+			ServiceAccountName string `json:"serviceAccountName"`
+		} `json:"watch"`
 		Scale *struct {
-			TargetRef    workloadRef `json:"targetRef"`
-			Replicas     *int64      `json:"replicas"`
-			StartTimeout string      `json:"startTimeout"`
-			Mode         string      `json:"mode"`
+			TargetRef          workloadRef `json:"targetRef"`
+			Replicas           *int64      `json:"replicas"`
+			Cooldown           string      `json:"cooldown"`
+			StartTimeout       string      `json:"startTimeout"`
+			ServiceAccountName string      `json:"serviceAccountName"`
+			Mode               string      `json:"mode"`
 		} `json:"scale"`
 		Limits struct {
 			MaxInFlight  *int64             `json:"maxInFlight"`
@@ -126,6 +133,9 @@ func (o *object) workload() *why.Workload {
 	if scale != nil {
 		w.Kind, w.Name, w.Mode = scale.TargetRef.Kind, scale.TargetRef.Name, cmp.Or(scale.Mode, "Auto")
 		w.StartTimeout, _ = duration.Parse(cmp.Or(scale.StartTimeout, "2m")) // 0: unknown
+		w.Cooldown, _ = duration.Parse(cmp.Or(scale.Cooldown, "10s"))
+		w.Sinkless = len(o.Spec.Sink) == 0
+		w.Account = cmp.Or(scale.ServiceAccountName, o.Spec.Watch.ServiceAccountName, "default")
 	}
 	if status != nil {
 		w.Status = &status.Scale
@@ -137,6 +147,11 @@ func (o *object) workload() *why.Workload {
 		}
 	}
 	return w
+}
+
+// sinkText says where the source delivers to, "" if that is not known.
+func (o *object) sinkText() string {
+	return (&why.Source{SinkURI: o.Status.SinkURI, Workload: o.workload()}).Sink()
 }
 
 // facts are what why wants to know of the object, nil if only the name is known.

@@ -532,6 +532,31 @@ func TestViews_Workload(t *testing.T) {
 	}
 }
 
+// A source without a sink shows what it wakes instead, and its due key is not late while the workload works.
+func TestViews_WithoutASink(t *testing.T) {
+	t.Parallel()
+	alone := Source{Namespace: "ops", Name: "repos", Source: why.Source{Workload: &why.Workload{Kind: "Deployment", Name: "web", Mode: "Auto", Sinkless: true, Cooldown: 10 * time.Second}}}
+	const key = `{"key":"k","revision":7,"state":"due","dueAt":"2026-11-22T02:00:00Z","scheduledAt":"2026-11-22T02:00:00Z","attempt":0,"inFlight":false}`
+	counts := func(scale string) string {
+		return `{"pending":1,"due":1,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":"2026-11-22T02:00:00Z","watched":0,"scale":{"starts":1,"awakeSeconds":1,"observedSeconds":2,` + scale + `}}`
+	}
+	for scale, want := range map[string]map[string]string{
+		`"state":"Awake"`: {
+			"/": ">working</span>", "/source?ns=ops&name=repos": "sink: <bdi>none: it wakes Deployment web</bdi>", "/source?ns=ops&name=repos&tab=overdue": `<span class="badge busy">due</span>`,
+			"/key?ns=ops&name=repos&key=k": "done when the workload was idle for 10s: Deployment web is awake.",
+		},
+		`"state":"Awake","reason":"Crashed","message":"a container has ended"`: {"/": ">late</span>", "/source?ns=ops&name=repos": "Deployment web crashes (Crashed): a container has ended."},
+	} {
+		api := &fakeAPI{answers: map[string]string{"GET /ops/repos": counts(scale), "GET /ops/repos/schedules": `{"items":[` + key + `],"continue":""}`, "GET /ops/repos/schedules/k": key}}
+		h := serve(t, api, alone)
+		for target, part := range want {
+			if w := do(h, "GET", target, ""); !strings.Contains(html.UnescapeString(w.Body.String()), part) || strings.Contains(w.Body.String(), ">overdue</span>") {
+				t.Errorf("%s of %s does not show %q: %s", target, scale, part, w.Body)
+			}
+		}
+	}
+}
+
 // An API that does not answer is a sentence on the page, not an empty one.
 func TestViews_WithoutTheAPI(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())

@@ -118,7 +118,7 @@ func (h *handler) source(r *http.Request) (*view, error) {
 		Charts   []*chart
 		Tabs     []tabLink
 		Table    *table
-	}{done(r), workload(&f), why.Explain(f), f.Counts, tiles(f.Counts, f.Now), isLate(f.Now, f.Counts), []*chart{dueChart(ahead, next != "", f.Now), past.chart(f.Now)}, links, rows}}, nil
+	}{done(r), workload(&f), why.Explain(f), f.Counts, tiles(&f), isLate(&f), []*chart{dueChart(ahead, next != "", f.Now), past.chart(f.Now)}, links, rows}}, nil
 }
 
 // workload is the state of the source's workload in a line, "" without one.
@@ -134,7 +134,8 @@ func workload(f *why.Facts) string {
 	return text
 }
 
-func tiles(n *sdk.Counts, now time.Time) []tile {
+func tiles(f *why.Facts) []tile {
+	n := f.Counts
 	alarm := func(on bool, class string) string {
 		if !on {
 			return ""
@@ -142,7 +143,7 @@ func tiles(n *sdk.Counts, now time.Time) []tile {
 		return class
 	}
 	return []tile{
-		{"Pending", "", n.Pending}, {"Overdue", alarm(isLate(now, n), "warn"), n.Due}, {"Retrying", alarm(n.Retrying > 0, "warn"), n.Retrying},
+		{"Pending", "", n.Pending}, {"Overdue", alarm(isLate(f), "warn"), n.Due}, {"Retrying", alarm(n.Retrying > 0, "warn"), n.Retrying},
 		{"In flight", "", n.InFlight}, {"Dead letters", alarm(n.DeadLetters > 0, "bad"), n.DeadLetters},
 	}
 }
@@ -188,13 +189,13 @@ func readTable(r *http.Request, s *Source, c *sdk.Client, t *tab) (*table, error
 }
 
 // state is the state of a key.
-func state(now time.Time, k *sdk.Schedule) badge {
+func state(s *Source, now time.Time, k *sdk.Schedule) badge {
 	switch {
 	case !k.NextAttemptAt.IsZero():
 		return badge{"warn", "retrying"}
 	case k.State == sdk.InFlight || k.InFlight:
 		return badge{"busy", "in flight"}
-	case k.State == sdk.Due && now.Sub(k.DueAt) > late:
+	case k.State == sdk.Due && now.Sub(k.DueAt) > late && !s.Sinkless():
 		return badge{"warn", "overdue"}
 	case k.State == sdk.Due:
 		return badge{"busy", "due"}

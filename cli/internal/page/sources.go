@@ -93,11 +93,13 @@ func readRow(ctx context.Context, s *Source) sourceRow {
 	if f.Counts == nil {
 		return sourceRow{Source: s, Badge: badge{"bad", "unknown"}, Trouble: why.Explain(f).Sentence}
 	}
-	return sourceRow{Source: s, Badge: health(ctx, t, &f), Counts: f.Counts, Late: isLate(f.Now, f.Counts)}
+	return sourceRow{Source: s, Badge: health(ctx, t, &f), Counts: f.Counts, Late: isLate(&f)}
 }
 
-func isLate(now time.Time, n *sdk.Counts) bool {
-	return !n.OldestDueAt.IsZero() && n.CompanyUntil.IsZero() && now.Sub(n.OldestDueAt) > late
+// isLate reports whether a due key is late. Without a sink keys are due for as long as the workload works.
+func isLate(f *why.Facts) bool {
+	n := f.Counts
+	return !n.OldestDueAt.IsZero() && n.CompanyUntil.IsZero() && f.Now.Sub(n.OldestDueAt) > late && !f.Source.Works(f.Scale())
 }
 
 // health is the state of a source in a word.
@@ -112,7 +114,7 @@ func health(ctx context.Context, t *why.Target, f *why.Facts) badge {
 		return badge{"held", "suspended"}
 	case n.Retrying > 0:
 		return badge{"warn", "retrying"}
-	case isLate(f.Now, n):
+	case isLate(f):
 		return badge{"warn", "late"}
 	}
 	f.Measure(t.Metrics(ctx))
@@ -132,6 +134,8 @@ func health(ctx context.Context, t *why.Target, f *why.Facts) badge {
 		return badge{"busy", "delivering"}
 	case scale.State == "Starting":
 		return badge{"busy", "starting"}
+	case n.Due > 0 && f.Source.Works(scale):
+		return badge{"busy", "working"}
 	case scale.State == "Asleep":
 		return badge{"idle", "asleep"}
 	case n.Pending > 0:

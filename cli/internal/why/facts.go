@@ -86,7 +86,11 @@ type Source struct {
 type Workload struct {
 	Kind, Name   string
 	Mode         string
+	Cooldown     time.Duration // 0 = unknown
 	StartTimeout time.Duration // 0 = unknown
+	// Sinkless says that the source has no sink: it wakes a workload that finds its work by itself.
+	Sinkless bool
+	Account  string // that scales it and reads its metrics
 	// Status is the adapter's report, at most 30 s old; nil = there is none yet.
 	Status *sdk.Scale
 	// Held says that the adapter may have scaled it to zero.
@@ -154,9 +158,10 @@ const (
 	NeverSeen  Cause = "NeverSeen" // nothing is known of it
 	Unreadable Cause = "Unreadable"
 
-	Unscaled         Cause = "WorkloadUnscaled" // the workload of spec.scale cannot be scaled, or does not start
+	Unscaled         Cause = "WorkloadUnscaled" // the workload of spec.scale cannot be scaled, does not start, or crashes
 	WorkloadStarts   Cause = "WorkloadStarts"   // it starts, or is about to
 	WorkloadsInStart Cause = "WorkloadsInStart" // it waits for its turn among the starts
+	WorkloadWorks    Cause = "WorkloadWorks"    // without a sink: the key is done when it was idle
 
 	Waiting      Cause = "Waiting"      // its time has not come
 	ExpiresFirst Cause = "ExpiresFirst" // expiresAt is before dueAt

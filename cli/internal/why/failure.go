@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -12,8 +13,10 @@ import (
 const timedOut = "the delivery timeout passed"
 
 // cause is the cause that a failed attempt shows.
-func cause(x *sdk.Failure) Cause {
+func (s *Source) cause(x *sdk.Failure) Cause {
 	switch status := x.Status; {
+	case status == 0 && s.Sinkless():
+		return Unscaled
 	case status == 0 && (strings.Contains(x.Error, timedOut) || strings.Contains(x.Error, "deadline exceeded")):
 		return SinkSlow
 	case status == 0:
@@ -36,7 +39,15 @@ func cause(x *sdk.Failure) Cause {
 
 // failed is the failure as the end of a sentence: "because …".
 func (f *Facts) failed(x *sdk.Failure) string {
-	switch cause(x) {
+	switch f.Source.cause(x) {
+	case Unscaled:
+		// The text is one of the adapter, with what the workload's containers say.
+		text := []rune(strings.ReplaceAll(strings.TrimSuffix(plain(x.Error), "."), ". ", "; "))
+		if len(text) == 0 {
+			return f.Workload() + " did not start or crashed"
+		}
+		text[0] = unicode.ToLower(text[0])
+		return string(text)
 	case SinkSlow:
 		if x.Status == 0 {
 			return "the sink did not answer within delivery.timeout" + f.timeout()
@@ -99,6 +110,6 @@ func (a *answer) failure(f *Facts, x *sdk.Failure) {
 	a.add("error", x.Error)
 	a.add("sink's answer", x.Detail)
 	if f.Source != nil {
-		a.add("sink", f.Source.SinkURI)
+		a.add("sink", f.Source.Sink())
 	}
 }

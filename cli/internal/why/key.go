@@ -51,7 +51,7 @@ func (f *Facts) present() *answer {
 		return a.say(ExpiresFirst, false, "Key %q will not be tried again: it expires %s, before its next attempt %s; %s because %s.",
 			f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	case r.LastFailure != nil && r.NextAttemptAt.After(f.Now):
-		return a.say(cause(r.LastFailure), false, "Key %q waits for its next attempt %s: after %s because %s.",
+		return a.say(f.Source.cause(r.LastFailure), false, "Key %q waits for its next attempt %s: after %s because %s.",
 			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
@@ -109,7 +109,7 @@ func (f *Facts) patience() (limit, long time.Duration) {
 func (f *Facts) inFlight(a *answer) *answer {
 	r, key := f.Record, cmp.Or(f.Key, f.Record.Key)
 	if x := r.LastFailure; x != nil {
-		return a.say(cause(x), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", key, max(r.Tries, 2), f.failed(x))
+		return a.say(f.Source.cause(x), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", key, max(r.Tries, 2), f.failed(x))
 	}
 	limit, long := f.patience()
 	if limit > 0 {
@@ -224,13 +224,16 @@ func (f *Facts) absent() *answer {
 		if last.Result == "dead_lettered" && !l.At.Before(last.At) {
 			kept += ", as the dead letter sink refused it or did not answer"
 		}
-		return a.say(cause(lastOf(l)), false, "Key %q was given up %s, after %s, because %s; %s.",
+		return a.say(f.Source.cause(lastOf(l)), false, "Key %q was given up %s, after %s, because %s; %s.",
 			f.Key, When(f.Now, l.At), Plural(l.Attempts, "attempt", "attempts"), f.failed(lastOf(l)), kept)
 	}
 	switch last.Result {
 	case "":
 		return f.unseen(a)
 	case "delivered":
+		if f.Source.Sinkless() {
+			return a.say(Delivered, true, "Key %q was done %s, and nothing is scheduled now.", f.Key, When(f.Now, last.At))
+		}
 		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing is scheduled now.", f.Key, When(f.Now, last.At), last.Status)
 	case "expired":
 		return a.say(Expired, false, "Key %q was dropped %s because its expiresAt had passed.", f.Key, When(f.Now, last.At))
@@ -248,9 +251,13 @@ func (f *Facts) givenUp(a *answer, last *sdk.PastAttempt) *answer {
 		"dead_lettered": "sent to the dead letter sink" + f.Lost.stuck(), "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
 	}[last.Result]
 	if last.Status == 0 {
-		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, When(f.Now, last.At), where)
+		why := "the sink did not answer"
+		if f.Source.Sinkless() {
+			why = f.Workload() + " did not start or crashed"
+		}
+		return a.say(GivenUp, false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), why, where)
 	}
-	return a.say(cause(&sdk.Failure{Status: last.Status}), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&sdk.Failure{Status: last.Status}), where)
+	return a.say(f.Source.cause(&sdk.Failure{Status: last.Status}), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&sdk.Failure{Status: last.Status}), where)
 }
 
 // unseen: no outcome is known. Perhaps it was refused.

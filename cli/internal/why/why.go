@@ -226,7 +226,7 @@ func (f *Facts) whole() *answer {
 	if paused := f.paused(a, "Source "+f.Name+" delivers nothing"); paused != nil {
 		return paused
 	}
-	if unscaled := a.unscaled(f, "Source "+f.Name+" cannot wake its workload, or let it sleep,"); unscaled != nil {
+	if unscaled := a.unscaled(f, "Source "+f.Name+" "+f.Source.unable()); unscaled != nil {
 		return unscaled
 	}
 	if r := f.Record; r != nil && r.LastFailure != nil {
@@ -236,10 +236,17 @@ func (f *Facts) whole() *answer {
 		if c != nil && c.Retrying > 1 {
 			n = fmt.Sprintf(" and %s", Plural(c.Retrying-1, "other key", "other keys"))
 		}
-		return a.say(cause(r.LastFailure), false, "Deliveries of source %s fail (key %q%s) because %s.", f.Name, r.Key, n, f.failed(r.LastFailure))
+		what := "Deliveries"
+		if f.Source.Sinkless() {
+			what = "Keys"
+		}
+		return a.say(f.Source.cause(r.LastFailure), false, "%s of source %s fail (key %q%s) because %s.", what, f.Name, r.Key, n, f.failed(r.LastFailure))
 	}
 	if d := f.condition("Delivering"); d != nil && d.Status == "False" {
 		a.add("condition Delivering", d.Reason+": "+d.Message)
+		if f.Source.Sinkless() {
+			return a.say(Unscaled, false, "No key of source %s is done: %s", f.Name, sentence(d.Message))
+		}
 		return a.say(SinkFails, false, "No delivery of source %s succeeds: %s", f.Name, sentence(d.Message))
 	}
 	if full := f.full(a); full != nil {
@@ -266,7 +273,7 @@ func (f *Facts) whole() *answer {
 		if f.Lost.Refused > 0 {
 			refused = "; the dead letter sink refuses or does not answer"
 		}
-		return a.say(cause(lastOf(l)), false, "Source %s has given up events, the newest (key %q, %s) because %s%s.", f.Name, l.Key, When(f.Now, l.At), f.failed(lastOf(l)), refused)
+		return a.say(f.Source.cause(lastOf(l)), false, "Source %s has given up events, the newest (key %q, %s) because %s%s.", f.Name, l.Key, When(f.Now, l.At), f.failed(lastOf(l)), refused)
 	}
 	if letters := f.Lost.deadLettered(a, f); letters != nil {
 		return letters

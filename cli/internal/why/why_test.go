@@ -76,6 +76,16 @@ func scaled(change func(*Workload), also func(*Source)) *Source {
 	})
 }
 
+// alone is a source without a sink.
+func alone(change func(*Workload)) *Source {
+	return scaled(func(w *Workload) {
+		w.Sinkless, w.Cooldown, w.Account = true, 10*time.Second, "operator"
+		if change != nil {
+			change(w)
+		}
+	}, func(s *Source) { s.SinkURI = "" })
+}
+
 // scaling are counts of a source whose workload has been in a state for so long.
 func scaling(state string, since time.Duration, reason, message string) *sdk.Counts {
 	return &sdk.Counts{Scale: &sdk.Scale{State: state, Since: new(at(-since)), Starts: 3, LastStart: "1.3s", Reason: reason, Message: message}}
@@ -162,6 +172,26 @@ var cases = map[string]struct {
 		return c
 	}()}, WorkloadStarts, true, "2 keys are due: Deployment websites is starting, since 1s"},
 	"source, status only": {Facts{Source: scaled(func(w *Workload) { w.Status = &sdk.Scale{State: "Awake", Reason: "NoSuchTarget", Message: "none"} }, nil)}, Unscaled, false, "(NoSuchTarget): none."},
+	"alone, due, awake": {Facts{Source: alone(nil), Counts: scaling("Awake", 4*time.Second, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Hour)}}, WorkloadWorks, true,
+		"Key \"k\" is due, and done when the workload was idle for 10s: Deployment websites is awake, since 4s."},
+	"alone, due, starting": {Facts{Source: alone(nil), Counts: scaling("Starting", 4*time.Second, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Hour)}}, WorkloadStarts, true,
+		"Key \"k\" is due, and done when the workload was idle for 10s: Deployment websites is starting, since 4s (startTimeout is 2m0s)."},
+	"alone, due, asleep": {Facts{Source: alone(nil), Counts: scaling("Asleep", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, WorkloadStarts, true, "is asleep and is woken now"},
+	"alone, observed":    {Facts{Source: alone(func(w *Workload) { w.Mode = "Observe" }), Counts: scaling("Awake", time.Hour, "", ""), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
+	"alone, failed": {Facts{Source: alone(nil), Counts: scaling("Starting", time.Hour, "StartTimeout", "The workload did not start within 2m0s."), Key: "k", Record: retrying(0, "The workload did not start within 2m0s. Container manager of pod p: ImagePullBackOff no such image")}, Unscaled, false,
+		"3 attempts, the last of which failed because the workload did not start within 2m0s; Container manager of pod p: ImagePullBackOff no such image."},
+	"alone, failed before": {Facts{Source: alone(nil), Counts: scaling("Awake", time.Second, "", ""), Record: retrying(0, "A container of the workload has ended; its pod has 3 restarts.")}, Unscaled, false,
+		"Keys of source s fail (key \"k\") because a container of the workload has ended; its pod has 3 restarts."},
+	"alone, failing": {Facts{Source: ready(func(s *Source) {
+		s.Workload = alone(nil).Workload
+		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "no"})
+	})}, Unscaled, false, "No key of source s is done: no."},
+	"alone, crashes":    {Facts{Source: alone(nil), Counts: scaling("Awake", time.Second, "Crashed", "A container of the workload has ended.")}, Unscaled, false, "because Deployment websites crashes (Crashed): A container of the workload has ended."},
+	"alone, no metrics": {Facts{Source: alone(nil), Counts: scaling("Starting", time.Second, "NoMetrics", "none")}, Unscaled, false, "because Deployment websites does not say whether it works (NoMetrics): none."},
+	"alone, forbidden": {Facts{Source: alone(func(w *Workload) { w.Mode = "Observe" }), Counts: scaling("Asleep", time.Second, "Forbidden", "service account ops/operator may not list pods")}, Unscaled, false,
+		"Source s cannot observe its workload because Deployment websites cannot be looked at (Forbidden): service account ops/operator may not list pods."},
+	"alone, done":     {Facts{Source: alone(nil), Key: "k", History: was("delivered", 0)}, Delivered, true, "Key \"k\" was done 1h0m ago, and nothing is scheduled now."},
+	"alone, given up": {Facts{Source: alone(nil), Key: "k", History: was("dropped", 0)}, GivenUp, false, "because Deployment websites did not start or crashed, and its event was dropped."},
 	"source, Knative scales": {Facts{Source: scaled(nil, func(s *Source) {
 		s.Conditions = append(s.Conditions, Condition{"Scaled", "False", "Info", "KnativeService", "it scales by itself"})
 	}), Counts: scaling("Awake", time.Hour, "", "")}, Unscaled, false, "(KnativeService): it scales by itself."},
@@ -359,6 +389,26 @@ func TestExplain_RunsOfAKeyThatWaits(t *testing.T) {
 	} {
 		if !slices.Contains(a.Evidence, want) {
 			t.Errorf("evidence is %v, want %v in it", a.Evidence, want)
+		}
+	}
+}
+
+// Each fault of a workload without a sink has its next step, and the evidence names no sink.
+func TestExplain_NextStep(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{
+		"Crashed": "kubectl logs -n ops deployment/websites --all-containers --previous", "StartTimeout": "kubectl describe pods -n ops",
+		"NoMetrics": "kubectl auth can-i get /metrics --as=system:serviceaccount:ops:operator", "Forbidden": "ServiceAccount operator: create --observe with --dry-run prints the Role",
+	} {
+		f := Facts{Now: now, Namespace: "ops", Name: "s", Source: alone(nil), Counts: scaling("Awake", time.Second, reason, "m"), Key: "k", Record: retrying(0, "it ended")}
+		a := Explain(f)
+		step := slices.IndexFunc(a.Evidence, func(e Evidence) bool { return e.Name == "next step" })
+		if step < 0 || !strings.Contains(a.Evidence[step].Value, want) || !slices.Contains(a.Evidence, Evidence{"sink", "none: it wakes Deployment websites"}) {
+			t.Errorf("%s: %v", reason, a.Evidence)
+		}
+		f.Source = scaled(nil, nil)
+		if slices.ContainsFunc(Explain(f).Evidence, func(e Evidence) bool { return e.Name == "next step" }) {
+			t.Errorf("%s: a source with a sink has a next step", reason)
 		}
 	}
 }

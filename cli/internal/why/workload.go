@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
@@ -11,6 +12,7 @@ import (
 const (
 	asleep   = "Asleep"
 	starting = "Starting"
+	awake    = "Awake"
 )
 
 // wakes is how long a workload may sleep after a key became due without waiting for its turn.
@@ -56,7 +58,66 @@ func (a *answer) workload(f *Facts) {
 	if s.Starts > 0 {
 		a.add("its starts", fmt.Sprint(s.Starts)+after(", the last one took ", s.LastStart))
 	}
-	a.add("it cannot be scaled", s.Reason+after(": ", s.Message))
+	if s.Reason != "" {
+		a.add("it "+Fault(s.Reason), s.Reason+after(": ", s.Message))
+		a.add("next step", f.Source.workload().nextStep(f.Namespace, s.Reason))
+	}
+}
+
+// Fault is a reason of the condition Scaled as words that follow the name of the workload.
+func Fault(reason string) string {
+	switch reason {
+	case "StartTimeout":
+		return "does not start"
+	case "Crashed":
+		return "crashes"
+	case "NoMetrics":
+		return "does not say whether it works"
+	}
+	return "cannot be scaled"
+}
+
+// nextStep is what to do about a reason of a source without a sink, "" if the message says that.
+func (w Workload) nextStep(namespace, reason string) string {
+	if !w.Sinkless {
+		return ""
+	}
+	switch reason {
+	case "Crashed":
+		return fmt.Sprintf("read what it said: kubectl logs -n %s %s/%s --all-containers --previous", namespace, strings.ToLower(w.Kind), w.Name)
+	case "StartTimeout":
+		return fmt.Sprintf("look at its pods, and its readiness: kubectl describe pods -n %s", namespace)
+	case "NoMetrics":
+		return fmt.Sprintf("correct port and path of spec.scale.busy, or grant the right: kubectl auth can-i get /metrics --as=system:serviceaccount:%s:%s; "+
+			"without spec.scale.busy the workload is idle when no watched object changes", namespace, w.Account)
+	case "Forbidden":
+		return fmt.Sprintf("grant it to ServiceAccount %s: create --observe with --dry-run prints the Role", w.Account)
+	}
+	return ""
+}
+
+// Works reports whether the workload of a source without a sink is at it. Its keys stay due until it was idle.
+func (s *Source) Works(now *sdk.Scale) bool {
+	return s.Sinkless() && now != nil && now.Reason == "" && (now.State == starting || now.State == awake)
+}
+
+// Sinkless reports whether the source has no sink.
+func (s *Source) Sinkless() bool { return s.workload().Sinkless }
+
+// Sink says where the source delivers to, "" if that is not known.
+func (s *Source) Sink() string {
+	if w := s.workload(); w.Sinkless {
+		return fmt.Sprintf("none: it wakes %s %s", w.Kind, w.Name)
+	}
+	return s.SinkURI
+}
+
+// unable says what a source cannot do whose workload has a fault.
+func (s *Source) unable() string {
+	if s.workload().Mode == "Observe" {
+		return "cannot observe its workload"
+	}
+	return "cannot wake its workload, or let it sleep,"
 }
 
 // unscaled: can the workload not be scaled? The condition says what only the controller knows.
@@ -71,11 +132,11 @@ func (a *answer) unscaled(f *Facts, what string) *answer {
 	if reason == "" {
 		return nil
 	}
-	cannot := "cannot be scaled"
-	if reason == "StartTimeout" {
-		cannot = "does not start"
+	fault := Fault(reason)
+	if reason == "Forbidden" && f.Source.workload().Mode == "Observe" {
+		fault = "cannot be looked at"
 	}
-	return a.say(Unscaled, false, "%s because %s %s (%s): %s", what, f.Workload(), cannot, reason, sentence(message))
+	return a.say(Unscaled, false, "%s because %s %s (%s): %s", what, f.Workload(), fault, reason, sentence(message))
 }
 
 // wake: do due keys wait for the workload to be awake? What says which keys.
@@ -93,7 +154,9 @@ func (a *answer) wake(f *Facts, late time.Duration, what string) *answer {
 		if w := f.Source.workload(); w.StartTimeout > 0 {
 			limit = fmt.Sprintf(" (startTimeout is %s)", Short(w.StartTimeout))
 		}
-		return a.say(WorkloadStarts, true, "%s: %s is starting%s%s.", what, f.Workload(), Since(f.Now, s), limit)
+		return a.say(WorkloadStarts, true, "%s%s: %s is starting%s%s.", what, f.Source.untilIdle(), f.Workload(), Since(f.Now, s), limit)
+	case f.Source.Works(s):
+		return a.say(WorkloadWorks, true, "%s%s: %s is awake%s.", what, f.Source.untilIdle(), f.Workload(), Since(f.Now, s))
 	case s.State == asleep && late < wakes:
 		return a.say(WorkloadStarts, true, "%s: %s is asleep and is woken now.", what, f.Workload())
 	case s.State == asleep:
@@ -101,6 +164,15 @@ func (a *answer) wake(f *Facts, late time.Duration, what string) *answer {
 			"(max-starts and max-starts-of-all of %s).", what, f.Workload(), configMap)
 	}
 	return nil
+}
+
+// untilIdle says when a key of a source without a sink is done.
+func (s *Source) untilIdle() string {
+	w := s.workload()
+	if !w.Sinkless {
+		return ""
+	}
+	return fmt.Sprintf(", and done when the workload was idle%s", after(" for ", known(w.Cooldown)))
 }
 
 // workload is what is known of the workload of a source that may be unknown.
