@@ -34,9 +34,11 @@ var fields = []struct{ flag, kind, path, usage string }{
 	{"timeout", "string", "delivery.timeout", "time for one attempt, ISO 8601, such as PT10M"},
 	{"retry-after-max", "string", "delivery.retryAfterMax", "longest Retry-After that is honoured, ISO 8601"},
 	{"scale-replicas", "int", "scale.replicas", "replicas of the workload while it is awake"},
-	{"scale-cooldown", "string", "scale.cooldown", "the workload falls asleep this long after the last delivery"},
-	{"scale-start-timeout", "string", "scale.startTimeout", "deliveries wait this long for the workload to start"},
-	{"scale-service-account", "string", "scale.serviceAccountName", "service account that scales the workload"},
+	{"scale-cooldown", "string", "scale.cooldown", "the workload falls asleep this long after the last delivery; without a sink, after it became idle"},
+	{"scale-start-timeout", "string", "scale.startTimeout", "time for the workload to start"},
+	{"scale-service-account", "string", "scale.serviceAccountName", "service account that scales the workload, and without a sink lists its pods"},
+	{"scale-busy-port", "int", "scale.busy.port", "without a sink: port of the pods whose metrics say whether the workload works"},
+	{"scale-busy-path", "string", "scale.busy.path", "path of these metrics"},
 	{"scale-mode", "string", "scale.mode", "Auto, Awake (never asleep) or Observe (not scaled, but counted)"},
 }
 
@@ -219,41 +221,60 @@ audit, are set with kubectl apply.`
 	return c
 }
 
+// sinkMissing is the error of a source that was to be created without --sink.
+func sinkMissing(c *cobra.Command) error {
+	if c.Flags().Changed("scale") {
+		return usage("--scale without --sink wakes a workload that finds its work by itself, and needs spec.watch, which has no flag: " +
+			"use create --observe, which finds the kinds to watch, or kubectl apply")
+	}
+	return usage("give --sink: where the source delivers to")
+}
+
 func newCreate(p *program) *cobra.Command {
 	var observe string
 	var dryRun bool
 	c := newChange(p, "create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
 		if !c.Flags().Changed("sink") && observe == "" {
-			return usage("give --sink: where the source delivers to")
+			return sinkMissing(c)
 		}
-		o := s.fresh(name)
+		o, seen := s.fresh(name), &observation{}
 		if observe != "" {
 			ref, err := parseWorkload(observe)
 			if err != nil {
 				return usage("--observe: %w", err)
 			}
-			unknown, err := inspector{s}.observed(ctx, o, ref, c.Flags().Changed("sink"))
-			if err != nil {
+			if seen, err = (inspector{s}).observed(ctx, o, ref, func(flag string) bool {
+				f := c.Flags().Lookup(flag)
+				return f.Changed && f.Value.String() != "false"
+			}); err != nil {
 				return err
 			}
-			for _, text := range unknown {
-				fmt.Fprintln(p.err, "Not known: "+text)
-			}
+			seen.print(p.err)
 		}
 		if err := s.setSpec(c, o); err != nil {
 			return err
 		}
 		if dryRun {
-			if err := (&output{format: "yaml"}).printOne(p.out, o); err != nil {
+			if err := printDocuments(p.out, append([]*unstructured.Unstructured{o}, seen.rights...)); err != nil {
 				return err
 			}
 			return errDryRun
 		}
-		_, err := s.api.Resource(sourceResource).Namespace(s.namespace).Create(ctx, o, metav1.CreateOptions{})
-		return err
+		if _, err := s.api.Resource(sourceResource).Namespace(s.namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return inspector{s}.grant(ctx, p.out, seen.rights)
 	})
-	c.Flags().StringVar(&observe, "observe", "", "deployment/NAME that runs as it does today: a source that watches what its service account may watch, and counts what sleeping would save")
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the source, and do not create it")
+	c.Long += `
+
+--observe makes a source without a sink, with mode Observe, for a workload that runs as it
+does today: it watches what the account of the workload may watch, and counts what sleeping
+would save. A Role NAME-scaler lets that account scale the workload. After an hour see
+savings; then update NAME --scale-mode Auto lets it sleep, and --scale-mode Awake ends that.
+It refuses a workload that the API server calls, such as one with an admission webhook.`
+	c.Flags().StringVar(&observe, "observe", "", "workload, in the form of --scale, that is observed; without --sink it finds its work by itself once it is awake")
+	c.Flags().Bool("force", false, "with --observe: also a workload that the API server calls")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be created")
 	c.MarkFlagsMutuallyExclusive("observe", "scale")
 	c.MarkFlagsMutuallyExclusive("dry-run", "wait")
 	return c
@@ -289,7 +310,7 @@ func newApply(p *program) *cobra.Command {
 			return err
 		}
 		if !c.Flags().Changed("sink") {
-			return usage("there is no source %s: give --sink to create it", name)
+			return fmt.Errorf("there is no source %s: %w", name, sinkMissing(c))
 		}
 		o := s.fresh(name)
 		if err := s.setSpec(c, o); err != nil {

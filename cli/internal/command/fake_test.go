@@ -195,6 +195,10 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, 201, sent)
 	case r.Method == http.MethodPost && sent["metadata"] != nil:
 		name := sent["metadata"].(map[string]any)["name"].(string)
+		if c.objects[r.URL.Path+"/"+name] != nil {
+			reply(w, 409, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409, "message": name + " already exists"})
+			return
+		}
 		c.objects[r.URL.Path+"/"+name] = sent
 		reply(w, 201, sent)
 	case c.objects[r.URL.Path] == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/reschedulesources"):

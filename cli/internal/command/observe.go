@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 // workloads are the short forms of workloads.
@@ -57,9 +60,54 @@ var neverWatched = map[schema.GroupResource]bool{
 // inspector reads workloads, and what their accounts may do.
 type inspector struct{ *session }
 
-// observed makes the parts of a source that observes a workload as it runs today, and returns what is not known.
-func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, ref workloadRef, sinkGiven bool) (unknown []string, err error) {
-	target, err := s.workloadOf(ctx, s.namespace, ref)
+// observation is what is found about a workload, and what is written for it besides the source.
+type observation struct {
+	unknown, notes []string
+	services       []string // that select its pods
+	callers        []string // as the API server calls them
+	rights         []*unstructured.Unstructured
+}
+
+func (seen *observation) note(format string, args ...any) {
+	seen.notes = append(seen.notes, fmt.Sprintf(format, args...))
+}
+
+func (seen *observation) cannotKnow(format string, args ...any) {
+	seen.unknown = append(seen.unknown, fmt.Sprintf(format, args...))
+}
+
+// print says what was found.
+func (seen *observation) print(w io.Writer) {
+	for _, text := range seen.unknown {
+		fmt.Fprintln(w, "Not known: "+printable.Line(text))
+	}
+	for _, text := range seen.notes {
+		fmt.Fprintln(w, "Note: "+printable.Line(text))
+	}
+}
+
+// admitCallers refuses a workload that the API server calls.
+func (seen *observation) admitCallers(ref workloadRef, force bool) error {
+	if len(seen.callers) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("%s %s answers the API server, which cannot call it while it sleeps (failurePolicy Fail blocks writes, a conversion and an APIService "+
+		"block all use of their kinds): %s", ref.Kind, ref.Name, strings.Join(seen.callers, "; "))
+	if !force {
+		return usage("%s. With --force it may sleep nevertheless", what)
+	}
+	seen.note("%s.", what)
+	return nil
+}
+
+// observed makes the spec of a source that observes a workload as it runs today. given reports whether a flag
+// of the command is set.
+func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, ref workloadRef, given func(flag string) bool) (*observation, error) {
+	resource, err := s.resourceOf(ref)
+	if err != nil {
+		return nil, err
+	}
+	target, err := s.api.Resource(resource).Namespace(s.namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -69,35 +117,140 @@ func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, r
 	if err != nil {
 		return nil, err
 	}
-	kinds, selector, more, err := s.kindsOf(rights)
+	seen := &observation{unknown: unknown}
+	if err := s.callers(ctx, target, seen); err != nil {
+		return nil, err
+	}
+	if err := seen.admitCallers(ref, given("force")); err != nil {
+		return nil, err
+	}
+	var each entry = plainEntry
+	if !given("sink") {
+		each = anyChange(s.namespace, seen.services)
+	}
+	kinds, selector, more, err := s.kindsOf(rights.watched, each)
 	if err != nil {
 		return nil, err
 	}
-	unknown = append(unknown, more...)
+	seen.unknown = append(seen.unknown, more...)
 	if len(kinds) == 0 {
-		return nil, fmt.Errorf("ServiceAccount %s of %s %s may list and watch no kind that can be named%s", account, ref.Kind, ref.Name, because(unknown))
+		return nil, fmt.Errorf("ServiceAccount %s of %s %s may list and watch no kind that can be named%s", account, ref.Kind, ref.Name, because(seen.unknown))
 	}
-	spec := map[string]any{
-		"scale": map[string]any{"targetRef": ref.object(), "mode": "Observe"},
-		"watch": map[string]any{"serviceAccountName": account, "resources": kinds},
-		// An operator that runs as it does today answers no event: a failed delivery is not repeated or kept.
-		"delivery":    map[string]any{"retry": int64(0)},
-		"deadLetters": map[string]any{"keep": int64(0)},
-	}
+	scale := map[string]any{"targetRef": ref.object(), "mode": "Observe"}
+	spec := map[string]any{"scale": scale, "watch": map[string]any{"serviceAccountName": account, "resources": kinds}}
 	if selector != nil {
 		spec["watch"].(map[string]any)["namespaceSelector"] = selector
 	}
-	if !sinkGiven {
-		service, err := s.serviceOf(ctx, target)
-		if err != nil {
-			return nil, err
+	if n, _, _ := unstructured.NestedInt64(target.Object, "spec", "replicas"); n > 1 {
+		scale["replicas"] = n
+	}
+	if given("sink") {
+		// An operator that runs as it does today answers no event: a failed delivery is not repeated or kept.
+		spec["delivery"], spec["deadLetters"] = map[string]any{"retry": int64(0)}, map[string]any{"keep": int64(0)}
+		seen.note("Each kind wakes by its own name. For kinds that belong to others, add owner (docs/reschedulesource.md), or a change of them counts as a start of its own.")
+		seen.note("Timers inside of the workload are not seen: set --max-interval to its resync period.")
+	} else {
+		seen.sleeps(target, scale, account, given, rights.leases)
+		seen.note("Each object of a kind that the account may watch wakes the workload, also one that it does not look at: key watch shows which do. " +
+			"A selector in spec.watch.resources narrows them.")
+		if slices.ContainsFunc(kinds, func(k any) bool { return k.(map[string]any)["key"] != nil }) {
+			seen.note("What its own start and end change wakes nothing: the endpoints of its Services, and the ResourceQuotas and PodDisruptionBudgets of its namespace.")
 		}
-		spec["sink"] = map[string]any{"ref": map[string]any{"apiVersion": "v1", "kind": "Service", "name": service}}
+	}
+	if account == "default" {
+		seen.note("ServiceAccount default is the account of every pod of the namespace that names no other: all of them get the rights of Role %s-scaler.", o.GetName())
 	}
 	o.Object["spec"] = spec
-	return append(unknown,
-		"Timers inside of the workload are not seen: set --max-interval to its resync period.",
-		"Each kind wakes by its own name. For kinds that belong to others, add owner (docs/reschedulesource.md), or a change of them counts as a start of its own."), nil
+	seen.rights, err = scalerOf(o, resource.GroupResource(), ref.Name, account)
+	return seen, err
+}
+
+// maxLeaseWait is how long client-go's leader election waits for a Lease that was not released.
+const maxLeaseWait = "15s"
+
+// sleeps finds out when a workload without a sink works, and says what is lost while it sleeps.
+func (seen *observation) sleeps(target *unstructured.Unstructured, scale map[string]any, account string, given func(flag string) bool, leases bool) {
+	found := findMetrics(target)
+	busy := found.port != 0 || given("scale-busy-port")
+	switch {
+	case given("scale-busy-port"):
+	case found.port == 0:
+		seen.cannotKnow("Where the workload serves metrics: %s. So it stays awake for cooldown after the last change: set --scale-cooldown longer than its longest work, or --scale-busy-port.", found.from)
+	default:
+		at := map[string]any{"port": found.port}
+		if found.path != "" {
+			at["path"] = found.path
+		}
+		scale["busy"] = at
+		seen.note("Its metrics on port %d (%s) say when it works.", found.port, found.from)
+		if found.secure {
+			seen.note("Port %d may ask for a token. Then ServiceAccount %s needs get on the nonResourceURL /metrics: a ClusterRole with that rule, and a ClusterRoleBinding.", found.port, account)
+		}
+	}
+	seen.elects(target, scale, account, leases, busy || given("scale-cooldown"))
+	if !given("max-interval") {
+		finds := "Without scale.busy nothing finds them: look in its documentation."
+		if busy {
+			finds = "After an hour savings says whether it has some."
+		}
+		seen.note("Timers inside of the workload (RequeueAfter, resync, cron) are not seen, and none fires while it sleeps: --max-interval wakes it. %s", finds)
+	}
+}
+
+// elects says what leader election costs. Where only silence says that the workload is idle, the cooldown
+// is longer than the wait: else it would be put to sleep before it has begun.
+func (seen *observation) elects(target *unstructured.Unstructured, scale map[string]any, account string, leases, isLong bool) {
+	e := findElection(target)
+	if e.flag != "" && !e.on || e.flag == "" && !leases {
+		return
+	}
+	cost := "A start may then wait up to " + maxLeaseWait + " for the Lease of the pod before, unless the workload releases it at its end (controller-runtime: LeaderElectionReleaseOnCancel)."
+	if !isLong {
+		scale["cooldown"] = "30s"
+		cost += " So cooldown is 30s, longer than the wait."
+	}
+	if e.flag == "" {
+		seen.cannotKnow("Whether leader election is on: no argument says so, but ServiceAccount %s may write Leases. %s", account, cost)
+		return
+	}
+	seen.note("Leader election is on. %s With one replica it is not needed: %s=false switches it off.", cost, e.flag)
+}
+
+// entry makes the entry of a kind in spec.watch.resources.
+type entry func(gr schema.GroupResource, apiVersion, kind string) map[string]any
+
+func plainEntry(_ schema.GroupResource, apiVersion, kind string) map[string]any {
+	return map[string]any{"apiVersion": apiVersion, "kind": kind}
+}
+
+// anyChange makes the entries of a source without a sink.
+//
+// Any change wakes. The default, Metadata, would lose what others write into a status, such as the artifact of
+// Flux's GitRepository or the readiness of a Deployment. What the workload writes itself, it writes while it is
+// awake: that makes it stay awake for another cooldown, and starts nothing. The adapter leaves out the workload and
+// its pods, which its start and its end change. What else counts its pods is left out here: it would never sleep.
+func anyChange(namespace string, services []string) entry {
+	names := make([]string, len(services))
+	for i, name := range services {
+		names[i] = "'" + name + "'"
+	}
+	own := " in [" + strings.Join(names, ", ") + "]"
+	return func(gr schema.GroupResource, apiVersion, kind string) map[string]any {
+		e := plainEntry(gr, apiVersion, kind)
+		e["changes"] = "Any"
+		is := fmt.Sprintf("object.metadata.namespace == '%s'", namespace)
+		switch gr {
+		case schema.GroupResource{Resource: "endpoints"}:
+			is += " && object.metadata.name" + own
+		case schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}:
+			is += " && has(object.metadata.labels) && 'kubernetes.io/service-name' in object.metadata.labels && object.metadata.labels['kubernetes.io/service-name']" + own
+		case schema.GroupResource{Resource: "resourcequotas"}, schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}:
+		default:
+			return e
+		}
+		e["key"] = fmt.Sprintf("%s ? '' : '%s/' + object.metadata.namespace + '/' + object.metadata.name", is, kind)
+		return e
+	}
 }
 
 func because(unknown []string) string {
@@ -107,47 +260,21 @@ func because(unknown []string) string {
 	return ": " + strings.Join(unknown, " ")
 }
 
-// serviceOf is the one Service in front of the workload's pods.
-func (s inspector) serviceOf(ctx context.Context, target *unstructured.Unstructured) (string, error) {
-	of, _, _ := unstructured.NestedStringMap(target.Object, "spec", "template", "metadata", "labels")
-	list, err := s.api.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	var found []string
-	for i := range list.Items {
-		selector, _, _ := unstructured.NestedStringMap(list.Items[i].Object, "spec", "selector")
-		if len(selector) > 0 && contains(of, selector) {
-			found = append(found, list.Items[i].GetName())
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "", usage("no Service selects the pods of %s %s: give --sink, such as http://HOST/PATH, that takes a POST for each key that is due", target.GetKind(), target.GetName())
-	}
-	return "", usage("%d Services select the pods of %s %s (%s): give one as --sink svc:NAME", len(found), target.GetKind(), target.GetName(), strings.Join(found, ", "))
+// namespaces are those in which an account may do something, by resource; "" is everywhere.
+type namespaces map[schema.GroupResource]map[string]bool
+
+// rights are what an account may do.
+type rights struct {
+	watched namespaces // to list and watch
+	leases  bool       // it may write Leases
 }
 
-func contains(all, some map[string]string) bool {
-	for name, value := range some {
-		if all[name] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// rights are the namespaces in which an account may list and watch, by resource; "" is everywhere.
-type rights map[schema.GroupResource]map[string]bool
-
-// rightsOf reads what the account may list and watch from the Roles that are bound to it.
-func (s inspector) rightsOf(ctx context.Context, account string) (rights, []string, error) {
-	verbs := map[string]rights{"list": {}, "watch": {}}
-	var unknown []string
+// rightsOf reads what the account may do from the Roles that are bound to it.
+func (s inspector) rightsOf(ctx context.Context, account string) (may rights, unknown []string, err error) {
+	verbs := map[string]namespaces{"list": {}, "watch": {}}
 	grant := func(namespace string, rules []rbacv1.PolicyRule, role string) {
 		for _, r := range rules {
+			may.leases = may.leases || writesLeases(&r)
 			if len(r.ResourceNames) > 0 {
 				continue // a list needs more
 			}
@@ -179,7 +306,7 @@ func (s inspector) rightsOf(ctx context.Context, account string) (rights, []stri
 	}
 	everywhere, err := listed[rbacv1.ClusterRoleBinding](ctx, s.session, "clusterrolebindings", "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
+		return may, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
 	}
 	bindings, err := listed[rbacv1.RoleBinding](ctx, s.session, "rolebindings", "")
 	if apierrors.IsForbidden(err) {
@@ -187,7 +314,7 @@ func (s inspector) rightsOf(ctx context.Context, account string) (rights, []stri
 		bindings, err = listed[rbacv1.RoleBinding](ctx, s.session, "rolebindings", s.namespace)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
+		return may, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
 	}
 	type bound struct {
 		namespace string
@@ -216,13 +343,13 @@ func (s inspector) rightsOf(ctx context.Context, account string) (rights, []stri
 		}
 		var read rbacv1.ClusterRole
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, &read); err != nil {
-			return nil, nil, err
+			return may, nil, err
 		}
 		grant(b.namespace, read.Rules, b.ref.Kind+" "+b.ref.Name)
 	}
-	both := rights{}
-	for gr, namespaces := range verbs["list"] {
-		for in := range namespaces {
+	both := namespaces{}
+	for gr, all := range verbs["list"] {
+		for in := range all {
 			if watched := verbs["watch"][gr]; watched[in] || watched[""] {
 				if both[gr] == nil {
 					both[gr] = map[string]bool{}
@@ -231,8 +358,17 @@ func (s inspector) rightsOf(ctx context.Context, account string) (rights, []stri
 			}
 		}
 	}
+	may.watched = both
 	slices.Sort(unknown)
-	return both, slices.Compact(unknown), nil
+	return may, slices.Compact(unknown), nil
+}
+
+// writesLeases reports whether a rule lets an account take part in a leader election.
+func writesLeases(r *rbacv1.PolicyRule) bool {
+	has := func(all []string, some ...string) bool {
+		return slices.ContainsFunc(all, func(one string) bool { return one == "*" || slices.Contains(some, one) })
+	}
+	return has(r.APIGroups, "coordination.k8s.io") && has(r.Resources, "leases") && has(r.Verbs, "create", "update", "patch")
 }
 
 func listed[T any](ctx context.Context, s *session, name, namespace string) (all []T, err error) {
@@ -250,8 +386,9 @@ func listed[T any](ctx context.Context, s *session, name, namespace string) (all
 	return all, nil
 }
 
-// kindsOf finds the kinds of the resources, and the namespaces in which all of them may be watched.
-func (s inspector) kindsOf(r rights) (kinds []any, selector map[string]any, unknown []string, err error) {
+// kindsOf finds the kinds of the resources, each with its entry in spec.watch.resources, and the namespaces in which
+// all of them may be watched.
+func (s inspector) kindsOf(r namespaces, each entry) (kinds []any, selector map[string]any, unknown []string, err error) {
 	client, err := discovery.NewDiscoveryClientForConfig(s.config)
 	if err != nil {
 		return nil, nil, nil, err
@@ -280,7 +417,7 @@ func (s inspector) kindsOf(r rights) (kinds []any, selector map[string]any, unkn
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
 	}
 	everywhere := slices.ContainsFunc(slices.Collect(maps.Values(r)), func(in map[string]bool) bool { return in[""] })
-	namespaces := map[string]bool{}
+	in := map[string]bool{}
 	for _, gr := range slices.SortedFunc(maps.Keys(r), byName) {
 		of, ok := known[gr]
 		switch {
@@ -300,17 +437,17 @@ func (s inspector) kindsOf(r rights) (kinds []any, selector map[string]any, unkn
 			unknown = append(unknown, fmt.Sprintf("%s is left out: a source watches %d kinds at most.", gr, maxKinds))
 			continue
 		}
-		maps.Copy(namespaces, r[gr])
-		kinds = append(kinds, map[string]any{"apiVersion": of.apiVersion, "kind": of.kind})
+		maps.Copy(in, r[gr])
+		kinds = append(kinds, each(gr, of.apiVersion, of.kind))
 	}
 	switch {
 	case everywhere:
 		return kinds, map[string]any{}, unknown, nil
-	case len(kinds) == 0, len(namespaces) == 1 && namespaces[s.namespace]:
+	case len(kinds) == 0, len(in) == 1 && in[s.namespace]:
 		return kinds, nil, unknown, nil
 	}
 	var names []any
-	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+	for _, name := range slices.Sorted(maps.Keys(in)) {
 		names = append(names, name)
 	}
 	unknown = append(unknown, "The account has to list and watch namespaces too, to follow the named ones.")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,11 @@ type saving struct {
 	MemoryFrom  string  `json:"memoryFrom"`
 	SavedMB     float64 `json:"savedMB"` // on average
 	SavedMBh    float64 `json:"savedMBh"`
-	Advice      string  `json:"advice,omitempty"`
+	// What a workload does while it would sleep, with mode Observe and without a sink.
+	QuietRuns         int64  `json:"quietRuns,omitempty"`
+	QuietEverySeconds int64  `json:"quietEverySeconds,omitempty"`
+	Requeues          int64  `json:"requeues,omitempty"`
+	Advice            string `json:"advice,omitempty"`
 }
 
 // savings is the command of that name.
@@ -155,14 +160,37 @@ func savingOf(o *object, n *sdk.Scale, bytes int64, from string) saving {
 	row.AsleepShare, row.StartsAnHour = asleepShare(n), float64(n.Starts)/hours
 	row.SavedMB = row.AsleepShare * float64(bytes) / megabyte
 	row.SavedMBh = row.SavedMB * hours
-	switch {
-	case n.Reason != "":
+	row.QuietRuns, row.QuietEverySeconds, row.Requeues = n.QuietRuns, n.QuietEverySeconds, n.Requeues
+	if n.Reason != "" {
 		row.Advice = n.Reason + ": see why"
-	case row.StartsAnHour > many && n.ObservedSeconds >= 600 && noSlack(o.Spec.Slack):
-		// A start at random times, and then none for a slack of the mean time between two: half as many.
-		row.Advice = fmt.Sprintf("slack: %s would halve the wakes", slack(row.StartsAnHour))
+		return row
 	}
+	var advice []string
+	if text := timers(o, n); text != "" {
+		advice = append(advice, text)
+	}
+	if row.StartsAnHour > many && n.ObservedSeconds >= 600 && noSlack(o.Spec.Slack) {
+		// A start at random times, and then none for a slack of the mean time between two: half as many.
+		advice = append(advice, fmt.Sprintf("slack: %s would halve the wakes", rounded(time.Duration(float64(time.Hour)/row.StartsAnHour))))
+	}
+	row.Advice = strings.Join(advice, "; ")
 	return row
+}
+
+// timers is the advice on timers inside of a workload without a sink, which end when it sleeps.
+func timers(o *object, n *sdk.Scale) string {
+	if w := o.workload(); !w.Sinkless || w.Mode != "Observe" {
+		return ""
+	}
+	every := max(time.Duration(n.QuietEverySeconds)*time.Second, time.Second)
+	most, _ := duration.Parse(o.Spec.MaxInterval) // 0: there is none
+	switch {
+	case n.QuietRuns > 1 && (most == 0 || most > every*3/2):
+		return fmt.Sprintf("reconciles every %[1]s without a change: set maxInterval to %[1]s", rounded(every))
+	case n.QuietRuns <= 1 && n.Requeues > 0 && most == 0:
+		return "its reconciles ask for RequeueAfter: observe longer"
+	}
+	return ""
 }
 
 func noSlack(text string) bool {
@@ -170,15 +198,17 @@ func noSlack(text string) bool {
 	return text == "" || err == nil && d == 0
 }
 
-// slack is the mean time between two of so many starts an hour, in whole minutes or tens of seconds.
-func slack(startsAnHour float64) string {
-	d := time.Duration(float64(time.Hour) / startsAnHour)
+// rounded is a duration in whole minutes or tens of seconds, as a person would write it.
+func rounded(d time.Duration) string {
 	step := 10 * time.Second
 	if d >= 2*time.Minute {
 		step = time.Minute
 	}
 	d = max(d.Round(step), step)
-	if d%time.Minute == 0 {
+	switch {
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0:
 		return fmt.Sprintf("%dm", d/time.Minute)
 	}
 	return d.String()
@@ -282,22 +312,30 @@ func (s inspector) measuredMemory(ctx context.Context, target *unstructured.Unst
 
 // workloadOf reads a workload, of any kind that the API server has.
 func (s inspector) workloadOf(ctx context.Context, namespace string, ref workloadRef) (*unstructured.Unstructured, error) {
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	resource, err := s.resourceOf(ref)
 	if err != nil {
 		return nil, err
+	}
+	return s.api.Resource(resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+}
+
+func (s inspector) resourceOf(ref workloadRef) (found schema.GroupVersionResource, err error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return found, err
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(s.config)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	list, err := client.ServerResourcesForGroupVersion(ref.APIVersion)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	for _, r := range list.APIResources {
 		if r.Kind == ref.Kind && r.Namespaced && !subresource(r.Name) {
-			return s.api.Resource(gv.WithResource(r.Name)).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+			return gv.WithResource(r.Name), nil
 		}
 	}
-	return nil, fmt.Errorf("the API server has no %s in %s", ref.Kind, ref.APIVersion)
+	return found, fmt.Errorf("the API server has no %s in %s", ref.Kind, ref.APIVersion)
 }

@@ -1,9 +1,15 @@
 package command
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // scaled lets a source scale a Deployment, with the adapter's figures.
@@ -64,35 +70,323 @@ func TestObserve_KindsOfTheAccount(t *testing.T) {
 	c := newCluster(t)
 	withOperator(c)
 	code, out, errs := c.run(false, "create", "seen", "--observe", "deployment/websites", "--max-interval", "10h")
-	const want = `{"deadLetters":{"keep":0},"delivery":{"retry":0},"maxInterval":"10h","scale":{"mode":"Observe","targetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"websites"}},` +
-		`"sink":{"ref":{"apiVersion":"v1","kind":"Service","name":"websites"}},` +
-		`"watch":{"namespaceSelector":{},"resources":[{"apiVersion":"apps/v1","kind":"Deployment"},{"apiVersion":"example.com/v1","kind":"Website"}],"serviceAccountName":"operator"}}`
+	const want = `{"maxInterval":"10h","scale":{"cooldown":"30s","mode":"Observe","targetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"websites"}},` +
+		`"watch":{"namespaceSelector":{},"resources":[{"apiVersion":"apps/v1","changes":"Any","kind":"Deployment"},{"apiVersion":"example.com/v1","changes":"Any","kind":"Website"}],"serviceAccountName":"operator"}}`
 	if got := c.spec("ops", "seen"); code != 0 || got != want {
 		t.Errorf("%d, %s%s: the spec is\n%s, want\n%s", code, out, errs, got, want)
 	}
 	for _, part := range []string{
-		"ClusterRole wide allows *", "ClusterRole gone cannot be read", "events is left out: operators write", "leases.coordination.k8s.io is left out: operators write",
-		"gadgets.example.com is left out: the API server has no such kind", "secrets is left out: it may be watched in namespaces ops only", "Timers inside",
+		"Not known: ClusterRole wide allows *", "Not known: ClusterRole gone cannot be read", "Not known: events is left out: operators write", "Not known: leases.coordination.k8s.io is left out: operators write",
+		"Not known: gadgets.example.com is left out: the API server has no such kind", "Not known: secrets is left out: it may be watched in namespaces ops only",
+		"Not known: Where the workload serves metrics: no argument, port or annotation names it. So it stays awake for cooldown",
+		"Not known: Whether leader election is on: no argument says so, but ServiceAccount operator may write Leases.", "So cooldown is 30s",
+		"Note: Service websites selects its pods: nothing answers there",
 	} {
-		if !strings.Contains(errs, "Not known: "+part) && !strings.Contains(errs, part) {
+		if !strings.Contains(errs, part) {
 			t.Errorf("it does not say %q: %s", part, errs)
 		}
+	}
+	if strings.Contains(errs, "Timers inside") {
+		t.Errorf("--max-interval is set: %s", errs)
 	}
 
 	// Rights in the own namespace alone need no selector.
 	delete(c.objects, "/apis/rbac.authorization.k8s.io/v1/clusterroles/operator")
 	code, out, errs = c.run(false, "create", "dry", "--observe", "deploy/websites", "--dry-run", "--sink", "http://operator/hook")
-	if code != 0 || !strings.Contains(out, "kind: Secret") || !strings.Contains(out, "uri: http://operator/hook") || strings.Contains(out, "Selector") || strings.Contains(out, "created") || c.spec("ops", "dry") != "" {
+	if code != 0 || !strings.Contains(out, "kind: Secret") || !strings.Contains(out, "uri: http://operator/hook") || !strings.Contains(out, "retry: 0") ||
+		strings.Contains(out, "Selector") || strings.Contains(out, "changes") || strings.Contains(out, "created") || c.spec("ops", "dry") != "" {
 		t.Errorf("--dry-run: %d, %s%s", code, out, errs)
-	}
-	delete(c.objects, "/api/v1/namespaces/ops/services")
-	c.put("/api/v1/namespaces/ops/services", `{"apiVersion":"v1","kind":"ServiceList","items":[]}`)
-	if code, _, errs = c.run(false, "create", "seen", "--observe", "deployment/websites"); code != exitUsage || !strings.Contains(errs, "give --sink") {
-		t.Errorf("without a Service: %d, %s", code, errs)
 	}
 	for _, bad := range []string{"websites", "deployment/", "pod/x", "apps/v1/Deployment"} {
 		if code, _, errs := c.run(false, "create", "x", "--observe", bad); code != exitUsage || !strings.Contains(errs, "deployment/NAME") {
 			t.Errorf("%s: %d, %s", bad, code, errs)
+		}
+	}
+}
+
+// operates changes the Deployment of the operator: its replicas, annotations of its pods, and its containers.
+func (c *cluster) operates(replicas int, annotations, containers string) {
+	const path = "/apis/apps/v1/namespaces/ops/deployments/websites"
+	spec := c.objects[path]["spec"].(map[string]any)
+	template := spec["template"].(map[string]any)
+	spec["replicas"] = replicas
+	template["metadata"].(map[string]any)["annotations"] = decode(annotations)
+	template["spec"].(map[string]any)["containers"] = decode(`{"c":` + containers + `}`)["c"]
+}
+
+// The arguments of the operator say where its metrics are and whether it elects a leader, and the source has the replicas.
+func TestObserve_ReadsTheArguments(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	c.operates(2, `{"prometheus.io/path":"/m"}`, `[{"name":"manager","args":["--leader-elect","--metrics-bind-address=:8443"]}]`)
+	code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites")
+	const want = `"scale":{"busy":{"path":"/m","port":8443},"mode":"Observe","replicas":2,`
+	if got := c.spec("ops", "seen"); code != 0 || !strings.Contains(got, want) {
+		t.Errorf("%d, %s: the spec is %s, want %s", code, errs, got, want)
+	}
+	for _, part := range []string{
+		"Note: Its metrics on port 8443 (--metrics-bind-address of container manager) say when it works.",
+		"Port 8443 may ask for a token. Then ServiceAccount operator needs get on the nonResourceURL /metrics",
+		"Leader election is on. A start may then wait up to 15s", "--leader-elect=false switches it off.",
+		"Timers inside of the workload", "--max-interval wakes it. After an hour savings says",
+	} {
+		if !strings.Contains(errs, part) {
+			t.Errorf("it does not say %q: %s", part, errs)
+		}
+	}
+	c.operates(1, `{}`, `[{"name":"manager","args":["--leader-elect"]}]`)
+	if code, _, errs = c.run(false, "create", "own", "--observe", "deployment/websites", "--scale-cooldown", "5m"); code != 0 || strings.Contains(errs, "30s") ||
+		!strings.Contains(c.spec("ops", "own"), `"scale":{"cooldown":"5m","mode":"Observe","targetRef"`) || !strings.Contains(errs, "Without scale.busy nothing finds them") {
+		t.Errorf("%d, %s: %s", code, errs, c.spec("ops", "own"))
+	}
+	c.operates(1, `{}`, `[{"name":"manager","args":["--leader-elect=false"]}]`)
+	if code, _, errs = c.run(false, "create", "leads", "--observe", "deployment/websites"); code != 0 || strings.Contains(errs, "eader election") || strings.Contains(c.spec("ops", "leads"), "cooldown") {
+		t.Errorf("%d, %s: %s", code, errs, c.spec("ops", "leads"))
+	}
+	if code, _, errs = c.run(false, "create", "told", "--observe", "deployment/websites", "--scale-busy-port", "99", "--scale-busy-path", "/m"); code != 0 || strings.Contains(errs, "serves metrics") ||
+		!strings.Contains(c.spec("ops", "told"), `"scale":{"busy":{"path":"/m","port":99},"mode"`) {
+		t.Errorf("%d, %s: %s", code, errs, c.spec("ops", "told"))
+	}
+}
+
+// deployment is a workload with containers and annotations of its pods, in JSON.
+func deployment(containers, annotations string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: numbers(decode(`{"spec":{"template":{"metadata":{"annotations":` + annotations + `},"spec":{"containers":` + containers + `}}}}`)).(map[string]any)}
+}
+
+// numbers are the numbers of a decoded object as a client of the API server has them.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = numbers(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case json.Number:
+		n, _ := v.Int64()
+		return n
+	}
+	return v
+}
+
+// kube-rbac-proxy says where the metrics are, or else an argument, an annotation, or the name of a port.
+func TestFindMetrics_Ports(t *testing.T) {
+	t.Parallel()
+	const named = `"ports":[{"name":"health","containerPort":1},{"name":"http-metrics","containerPort":9402}]`
+	for name, c := range map[string]struct {
+		containers, annotations string
+		port                    int64
+		path                    string
+		secure                  bool
+		from                    string
+	}{
+		"nothing":           {`[{"name":"m"}]`, `{}`, 0, "", false, "no argument"},
+		"equals":            {`[{"name":"m","args":["--metrics-bind-address=:8080"]}]`, `{}`, 8080, "", false, "--metrics-bind-address of container m"},
+		"apart":             {`[{"name":"m","args":["--metrics-addr",":8080"]}]`, `{}`, 8080, "", false, "--metrics-addr"},
+		"single dash":       {`[{"name":"m","command":["/m","-metrics-addr=0.0.0.0:81"]}]`, `{}`, 81, "", false, "--metrics-addr"},
+		"in a shell":        {`[{"name":"m","command":["sh","-c","exec /m --metrics-port 82 --x"]}]`, `{}`, 82, "", false, "--metrics-port"},
+		"an IPv6 address":   {`[{"name":"m","args":["--metrics-listen-address=[::]:83"]}]`, `{}`, 83, "", false, "--metrics-listen-address"},
+		"secure":            {`[{"name":"m","args":["--metrics-bind-address=:84","--metrics-secure=true"]}]`, `{}`, 84, "", true, ""},
+		"off":               {`[{"name":"m","args":["--metrics-bind-address=0"],` + named + `}]`, `{}`, 0, "", false, "switches them off"},
+		"loopback":          {`[{"name":"m","args":["--metrics-bind-address=127.0.0.1:8080"]}]`, `{"prometheus.io/port":"9"}`, 0, "", false, "in the pod alone"},
+		"a variable":        {`[{"name":"m","args":["--metrics-bind-address=$(ADDRESS)"],` + named + `}]`, `{}`, 9402, "", false, "port http-metrics of container m"},
+		"named":             {`[{"name":"m",` + named + `}]`, `{}`, 9402, "", false, "port http-metrics of container m"},
+		"the better name":   {`[{"name":"m","ports":[{"name":"https","containerPort":1}]},{"name":"n","ports":[{"name":"metrics","containerPort":2}]}]`, `{}`, 2, "", false, "container n"},
+		"named https":       {`[{"name":"m","ports":[{"name":"https","containerPort":1}]}]`, `{}`, 1, "", true, ""},
+		"annotated":         {`[{"name":"m",` + named + `}]`, `{"prometheus.io/port":"9403","prometheus.io/path":"/prom"}`, 9403, "/prom", false, "annotation prometheus.io/port"},
+		"a path alone":      {`[{"name":"m",` + named + `}]`, `{"prometheus.io/path":"/prom"}`, 9402, "/prom", false, ""},
+		"the usual path":    {`[{"name":"m",` + named + `}]`, `{"prometheus.io/path":"/metrics"}`, 9402, "", false, ""},
+		"of another port":   {`[{"name":"m","args":["--metrics-addr=:85"]}]`, `{"prometheus.io/port":"9","prometheus.io/path":"/prom"}`, 85, "", false, ""},
+		"proxy":             {`[{"name":"m","args":["--metrics-bind-address=127.0.0.1:8080"]},{"name":"kube-rbac-proxy","args":["--secure-listen-address=0.0.0.0:8443"]}]`, `{}`, 8443, "", true, "--secure-listen-address of container kube-rbac-proxy"},
+		"proxy by its port": {`[{"name":"m",` + named + `},{"name":"p","image":"r/kube-rbac-proxy:v1","ports":[{"containerPort":86}]}]`, `{}`, 86, "", true, "port 86 of container p"},
+	} {
+		got := findMetrics(deployment(c.containers, c.annotations))
+		if got.port != c.port || got.path != c.path || got.secure != c.secure || !strings.Contains(got.from, c.from) {
+			t.Errorf("%s: %+v, want %+v", name, got, c)
+		}
+	}
+}
+
+// A flag of leader election decides with its value, or alone.
+func TestFindElection_Flags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]election{
+		`"--x"`:                             {},
+		`"--leader-elect"`:                  {"--leader-elect", true},
+		`"--leader-elect=false"`:            {"--leader-elect", false},
+		`"-leader-elect=true"`:              {"--leader-elect", true},
+		`"--enable-leader-election","run"`:  {"--enable-leader-election", true},
+		`"--leader-election","false","run"`: {"--leader-election", false},
+	} {
+		if got := findElection(deployment(`[{"name":"m","args":[`+args+`]}]`, `{}`)); got != want {
+			t.Errorf("%s: %+v, want %+v", args, got, want)
+		}
+	}
+}
+
+// A source without a sink is not woken by what counts the pods of its own workload.
+func TestAnyChange_LeavesOutOwnObjects(t *testing.T) {
+	t.Parallel()
+	each := anyChange("ops", []string{"web", "hooks"})
+	const here = "object.metadata.namespace == 'ops'"
+	for of, want := range map[schema.GroupResource]string{
+		{Resource: "endpoints"}:                                 here + " && object.metadata.name in ['web', 'hooks']",
+		{Group: "discovery.k8s.io", Resource: "endpointslices"}: here + " && has(object.metadata.labels) && 'kubernetes.io/service-name' in object.metadata.labels && object.metadata.labels['kubernetes.io/service-name'] in ['web', 'hooks']",
+		{Resource: "resourcequotas"}:                            here,
+		{Group: "policy", Resource: "poddisruptionbudgets"}:     here,
+		{Resource: "pods"}:                                      "",
+	} {
+		got := each(of, "v", "Kind")
+		key, _ := got["key"].(string)
+		if want != "" {
+			want += " ? '' : 'Kind/' + object.metadata.namespace + '/' + object.metadata.name"
+		}
+		if key != want || got["changes"] != "Any" || got["apiVersion"] != "v" || got["kind"] != "Kind" {
+			t.Errorf("%s: %v, want %s", of, got, want)
+		}
+	}
+}
+
+// A workload that the API server calls is refused, and each call is named.
+func TestObserve_RefusesWebhooks(t *testing.T) {
+	t.Parallel()
+	const webhook = `{"clientConfig":{"service":{"namespace":"ops","name":"websites"}}%s}`
+	list := func(c *cluster, group, resource, kind string, items ...string) {
+		c.put("/apis/"+group+"/v1/"+resource, fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"%sList","items":[%s]}`, group, kind, strings.Join(items, ",")))
+	}
+	for name, row := range map[string]struct {
+		put  func(c *cluster)
+		want string
+	}{
+		"validating": {func(c *cluster) {
+			list(c, "admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", `{"metadata":{"name":"v"},"webhooks":[`+fmt.Sprintf(webhook, "")+`]}`)
+		}, "ValidatingWebhookConfiguration v calls Service websites (failurePolicy Fail)"},
+		"mutating": {func(c *cluster) {
+			list(c, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", `{"metadata":{"name":"m"},"webhooks":[`+fmt.Sprintf(webhook, `,"failurePolicy":"Ignore"`)+`]}`)
+		}, "MutatingWebhookConfiguration m calls Service websites."},
+		"aggregated": {func(c *cluster) {
+			list(c, "apiregistration.k8s.io", "apiservices", "APIService", `{"metadata":{"name":"v1.x"},"spec":{"service":{"namespace":"ops","name":"websites"}}}`, `{"metadata":{"name":"v1."},"spec":{}}`)
+		}, "APIService v1.x calls Service websites"},
+		"conversion": {func(c *cluster) {
+			list(c, "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", `{"metadata":{"name":"x"},"spec":{"conversion":{"strategy":"Webhook","webhook":`+fmt.Sprintf(webhook, "")+`}}}`)
+		}, "CustomResourceDefinition x calls Service websites"},
+		"another namespace": {func(c *cluster) {
+			list(c, "apiregistration.k8s.io", "apiservices", "APIService", `{"metadata":{"name":"v1.x"},"spec":{"service":{"namespace":"dev","name":"websites"}}}`)
+		}, ""},
+		"another Service": {func(c *cluster) {
+			list(c, "apiregistration.k8s.io", "apiservices", "APIService", `{"metadata":{"name":"v1.x"},"spec":{"service":{"namespace":"ops","name":"other"}}}`)
+		}, ""},
+	} {
+		c := newCluster(t)
+		withOperator(c)
+		row.put(c)
+		code, out, errs := c.run(false, "create", "seen", "--observe", "deployment/websites", "--dry-run")
+		if row.want == "" {
+			if code != 0 || strings.Contains(errs, " calls ") {
+				t.Errorf("%s: %d, %s", name, code, errs)
+			}
+			continue
+		}
+		if code != exitUsage || out != "" || !strings.Contains(errs, row.want) || !strings.Contains(errs, "--force") {
+			t.Errorf("%s: %d, %s%s: want %s", name, code, out, errs, row.want)
+		}
+		code, out, errs = c.run(false, "create", "seen", "--observe", "deployment/websites", "--force")
+		if code != 0 || !strings.Contains(errs, "Note: Deployment websites answers the API server") || !strings.Contains(errs, row.want) || strings.Contains(errs, "nothing answers there") {
+			t.Errorf("%s with --force: %d, %s%s", name, code, out, errs)
+		}
+	}
+	c := newCluster(t)
+	withOperator(c)
+	c.refuse["GET validatingwebhookconfigurations"] = 403
+	if code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites"); code != 0 || !strings.Contains(errs, "Not known: Whether the API server calls it: you may not list validatingwebhookconfigurations.") {
+		t.Errorf("%d, %s", code, errs)
+	}
+}
+
+// The command names what reads the metrics of the workload, which do not answer while it sleeps.
+func TestObserve_NamesScrapes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	c.operates(1, `{"prometheus.io/scrape":"true"}`, `[]`)
+	c.objects["/api/v1/namespaces/ops/services"]["items"].([]any)[0].(map[string]any)["metadata"].(map[string]any)["labels"] = map[string]any{"team": "a"}
+	const monitoring = "/apis/monitoring.coreos.com/v1"
+	c.put(monitoring+"/podmonitors", `{"apiVersion":"monitoring.coreos.com/v1","kind":"PodMonitorList","items":[
+		{"metadata":{"name":"own","namespace":"ops"},"spec":{"selector":{"matchLabels":{"app":"websites"}}}},{"metadata":{"name":"elsewhere","namespace":"dev"},"spec":{"selector":{"matchLabels":{"app":"websites"}}}},
+		{"metadata":{"name":"others","namespace":"ops"},"spec":{"selector":{"matchLabels":{"app":"other"}}}}]}`)
+	c.put(monitoring+"/servicemonitors", `{"apiVersion":"monitoring.coreos.com/v1","kind":"ServiceMonitorList","items":[
+		{"metadata":{"name":"all","namespace":"dev"},"spec":{"namespaceSelector":{"any":true},"selector":{"matchExpressions":[{"key":"team","operator":"Exists"}]}}},
+		{"metadata":{"name":"named","namespace":"dev"},"spec":{"namespaceSelector":{"matchNames":["ops"]},"selector":{"matchLabels":{"team":"a"}}}},
+		{"metadata":{"name":"dev","namespace":"ops"},"spec":{"namespaceSelector":{"matchNames":["dev"]},"selector":{"matchLabels":{"team":"a"}}}}]}`)
+	const want = "Its metrics are scraped (annotation prometheus.io/scrape, ServiceMonitor dev/all, ServiceMonitor dev/named, PodMonitor ops/own): "
+	if code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites"); code != 0 || !strings.Contains(errs, want) {
+		t.Errorf("%d, %s: want %s", code, errs, want)
+	}
+}
+
+// create --observe creates the Role of the account too, or prints it where it may not.
+func TestObserve_GrantsTheRights(t *testing.T) {
+	t.Parallel()
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/ops/"
+	const rules = `[{"apiGroups":["apps"],"resourceNames":["websites"],"resources":["deployments/scale"],"verbs":["get","patch"]},{"apiGroups":[""],"resources":["pods"],"verbs":["list"]}]`
+	c := newCluster(t)
+	withOperator(c)
+	c.put(rbac+"roles/seen-scaler", `{"rules":[]}`) // of a source that was deleted
+	if code, out, errs := c.run(false, "create", "seen", "--observe", "deployment/websites"); code != 0 || out != "Source seen created in namespace ops.\n" {
+		t.Fatalf("%d, %s%s", code, out, errs)
+	}
+	got, _ := json.Marshal(c.objects[rbac+"roles/seen-scaler"]["rules"])
+	var role, named any
+	if json.Unmarshal(got, &role) != nil || json.Unmarshal([]byte(rules), &named) != nil || !reflect.DeepEqual(role, named) {
+		t.Errorf("the Role has %s", got)
+	}
+	bound, _ := json.Marshal(c.objects[rbac+"rolebindings/seen-scaler"])
+	if !strings.Contains(string(bound), `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"seen-scaler"},"subjects":[{"kind":"ServiceAccount","name":"operator","namespace":"ops"}]`) {
+		t.Errorf("the RoleBinding is %s", bound)
+	}
+	// --dry-run prints all three.
+	_, out, _ := c.run(false, "create", "dry", "--observe", "deployment/websites", "--dry-run")
+	if documents := strings.Split(out, "---\n"); len(documents) != 3 || !strings.Contains(documents[1], "name: dry-scaler\n") || !strings.Contains(documents[2], "kind: RoleBinding\n") || strings.Contains(out, "created") {
+		t.Errorf("--dry-run prints %s", out)
+	}
+	c.refuse["POST /roles"] = 403
+	code, out, errs := c.run(false, "create", "bare", "--observe", "deployment/websites")
+	if code != exitDenied || c.spec("ops", "bare") == "" || !strings.HasPrefix(out, "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n") || strings.Count(out, "---\n") != 1 ||
+		!strings.Contains(errs, "An administrator of namespace ops has to apply") {
+		t.Errorf("without the right to create it: %d, %s%s", code, out, errs)
+	}
+	// The account default is shared.
+	delete(c.objects["/apis/apps/v1/namespaces/ops/deployments/websites"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any), "serviceAccountName")
+	c.objects["/apis/rbac.authorization.k8s.io/v1/rolebindings"]["items"].([]any)[0].(map[string]any)["subjects"].([]any)[0].(map[string]any)["name"] = "default"
+	if _, _, errs := c.run(false, "create", "shared", "--observe", "deployment/websites", "--dry-run"); !strings.Contains(errs, "all of them get the rights of Role shared-scaler") {
+		t.Errorf("the account default: %s", errs)
+	}
+}
+
+// A workload alone is no source: the kinds to watch have no flag.
+func TestCreate_ScaleWithoutSink(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for _, verb := range []string{"create", "apply"} {
+		if code, _, errs := c.run(false, verb, "x", "--scale", "deployment/websites"); code != exitUsage || !strings.Contains(errs, "use create --observe") || !strings.Contains(errs, "kubectl apply") {
+			t.Errorf("%s: %d, %s", verb, code, errs)
+		}
+	}
+}
+
+// A source without a sink goes from Observe to Auto and back.
+func TestUpdate_ModeOfTheWorkload(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	c.run(false, "create", "seen", "--observe", "deployment/websites")
+	for _, mode := range []string{"Auto", "Awake", "Observe"} {
+		if code, _, errs := c.run(false, "update", "seen", "--scale-mode", mode); code != 0 || !strings.Contains(c.spec("ops", "seen"), `"mode":"`+mode+`"`) || strings.Contains(c.spec("ops", "seen"), "sink") {
+			t.Errorf("%s: %d, %s: %s", mode, code, errs, c.spec("ops", "seen"))
 		}
 	}
 }
@@ -149,11 +443,94 @@ func TestSavings_MemoryAndAdvice(t *testing.T) {
 	}
 }
 
+// sinkless makes a source one without a sink.
+func sinkless(mode, status string) func(map[string]any) {
+	return func(o map[string]any) {
+		scaled(mode, status)(o)
+		delete(o["spec"].(map[string]any), "sink")
+		delete(o["status"].(map[string]any), "sinkUri")
+	}
+}
+
+// savings finds timers inside of an observed workload without a sink, and says which maxInterval wakes it instead.
+func TestSavings_TimersInside(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	const figures = `{"state":"Asleep","starts":4,"awakeSeconds":1800,"observedSeconds":7200`
+	for name, row := range map[string]struct {
+		mode, more, interval, want string
+		sink                       bool
+	}{
+		"every 10m":           {"Observe", `,"quietRuns":12,"quietEverySeconds":598,"requeues":12`, "", "reconciles every 10m without a change: set maxInterval to 10m", false},
+		"every 2h":            {"Observe", `,"quietRuns":2,"quietEverySeconds":7200`, "10h", "reconciles every 2h without a change: set maxInterval to 2h", false},
+		"it is set":           {"Observe", `,"quietRuns":12,"quietEverySeconds":598,"requeues":12`, "10m", "", false},
+		"once":                {"Observe", `,"quietRuns":1,"requeues":3`, "", "its reconciles ask for RequeueAfter: observe longer", false},
+		"none yet":            {"Observe", `,"requeues":3`, "", "its reconciles ask for RequeueAfter: observe longer", false},
+		"none, and it is set": {"Observe", `,"requeues":3`, "10m", "", false},
+		"no timer":            {"Observe", ``, "", "", false},
+		"it sleeps already":   {"Auto", `,"quietRuns":12,"quietEverySeconds":598`, "", "", false},
+		"with a sink":         {"Observe", `,"quietRuns":12,"quietEverySeconds":598`, "", "", true},
+	} {
+		change := sinkless
+		if row.sink {
+			change = scaled
+		}
+		c.source("ops", "web", func(o map[string]any) {
+			change(row.mode, figures+row.more+`}`)(o)
+			if row.interval != "" {
+				o["spec"].(map[string]any)["maxInterval"] = row.interval
+			}
+		})
+		_, out, errs := c.run(false, "savings", "web", "-o", "json")
+		var got struct {
+			Items []saving `json:"items"`
+		}
+		if json.Unmarshal([]byte(out), &got) != nil || len(got.Items) != 1 || got.Items[0].Advice != row.want {
+			t.Errorf("%s: %s%s: want %q", name, out, errs, row.want)
+		}
+		if name == "every 10m" && !strings.Contains(out, `"quietRuns":12,"quietEverySeconds":598,"requeues":12`) {
+			t.Errorf("%s", out)
+		}
+	}
+	c.source("ops", "web", sinkless("Observe", `{"state":"Asleep","starts":40,"awakeSeconds":1800,"observedSeconds":7200,"quietRuns":9,"quietEverySeconds":90}`))
+	if _, out, _ := c.run(false, "savings", "web"); !strings.Contains(out, "set maxInterval to 1m30s; slack: 3m would halve the wakes") {
+		t.Error(out)
+	}
+}
+
+// A source without a sink says so where a sink is shown, and none of its due keys is late while the workload works.
+func TestSinkless_IsShown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("ops", "alone", sinkless("Auto", `{"state":"Awake","starts":4,"awakeSeconds":18,"observedSeconds":180}`))
+	const due = `{"pending":1,"due":1,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":"2026-01-01T00:00:00Z","watched":0`
+	c.answers["GET /ops/alone"] = "200 " + due + `,"scale":{"state":"Awake","starts":5,"awakeSeconds":36,"observedSeconds":180}}`
+	c.source("ops", "late", nil)
+	c.answers["GET /ops/late"] = "200 " + due + "}"
+	for args, want := range map[string]string{
+		"list -o wide": "none: it wakes Deployment websites", "describe alone": "none: it wakes Deployment websites",
+		"why alone": "1 key is due, and done when the workload was idle for 10s: Deployment websites is awake.", "doctor alone": "1 key is due, and done when",
+	} {
+		code, out, errs := c.run(false, strings.Fields(args)...)
+		if !strings.Contains(out, want) || code != 0 && !strings.HasPrefix(args, "doctor") {
+			t.Errorf("%s: %d, %s%s, want %q", args, code, out, errs, want)
+		}
+	}
+	if _, out, _ := c.run(false, "top"); strings.Index(out, "late") > strings.Index(out, "alone") {
+		t.Errorf("the one that works is first: %s", out)
+	}
+	c.answers["GET /ops/alone"] = "200 " + due + `,"scale":{"state":"Awake","starts":5,"awakeSeconds":36,"observedSeconds":180,"reason":"Crashed","message":"A container has ended."}}`
+	if _, out, _ := c.run(false, "describe", "alone"); !strings.Contains(out, "it crashes (Crashed): A container has ended.") {
+		t.Error(out)
+	}
+}
+
 // A suggested slack is the mean time between two starts, in a form that a person would write.
 func TestSavings_Slack(t *testing.T) {
 	t.Parallel()
-	for rate, want := range map[float64]string{13: "5m", 20: "3m", 40: "1m30s", 400: "10s", 10000: "10s", 61: "1m"} {
-		if got := slack(rate); got != want {
+	for rate, want := range map[float64]string{0.5: "2h", 13: "5m", 20: "3m", 40: "1m30s", 400: "10s", 10000: "10s", 61: "1m"} {
+		if got := rounded(time.Duration(float64(time.Hour) / rate)); got != want {
 			t.Errorf("%g an hour: %s, want %s", rate, got, want)
 		}
 	}

@@ -61,7 +61,11 @@ type (
 		MemoryFrom      string  `json:"memoryFrom"`
 		SavedMB         float64 `json:"savedMB"`
 		SavedMBh        float64 `json:"savedMBh"`
-		Advice          string  `json:"advice,omitempty"`
+
+		QuietRuns         int64  `json:"quietRuns,omitempty"`
+		QuietEverySeconds int64  `json:"quietEverySeconds,omitempty"`
+		Requeues          int64  `json:"requeues,omitempty"`
+		Advice            string `json:"advice,omitempty"`
 	}
 	versionShape struct {
 		Version string `json:"version"`

@@ -186,8 +186,9 @@ var cases = map[string]struct {
 		s.Workload = alone(nil).Workload
 		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "no"})
 	})}, Unscaled, false, "No key of source s is done: no."},
-	"alone, crashes":    {Facts{Source: alone(nil), Counts: scaling("Awake", time.Second, "Crashed", "A container of the workload has ended.")}, Unscaled, false, "because Deployment websites crashes (Crashed): A container of the workload has ended."},
-	"alone, no metrics": {Facts{Source: alone(nil), Counts: scaling("Starting", time.Second, "NoMetrics", "none")}, Unscaled, false, "because Deployment websites does not say whether it works (NoMetrics): none."},
+	"alone, crashes":      {Facts{Source: alone(nil), Counts: scaling("Awake", time.Second, "Crashed", "A container of the workload has ended.")}, Unscaled, false, "because Deployment websites crashes (Crashed): A container of the workload has ended."},
+	"alone, key, crashes": {Facts{Source: alone(nil), Counts: scaling("Awake", time.Second, "Crashed", "It has ended."), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}}, Unscaled, false, "Key \"k\" is due and not done because Deployment websites crashes"},
+	"alone, no metrics":   {Facts{Source: alone(nil), Counts: scaling("Starting", time.Second, "NoMetrics", "none")}, Unscaled, false, "because Deployment websites does not say whether it works (NoMetrics): none."},
 	"alone, forbidden": {Facts{Source: alone(func(w *Workload) { w.Mode = "Observe" }), Counts: scaling("Asleep", time.Second, "Forbidden", "service account ops/operator may not list pods")}, Unscaled, false,
 		"Source s cannot observe its workload because Deployment websites cannot be looked at (Forbidden): service account ops/operator may not list pods."},
 	"alone, done":     {Facts{Source: alone(nil), Key: "k", History: was("delivered", 0)}, Delivered, true, "Key \"k\" was done 1h0m ago, and nothing is scheduled now."},

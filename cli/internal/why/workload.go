@@ -132,6 +132,9 @@ func (a *answer) unscaled(f *Facts, what string) *answer {
 	if reason == "" {
 		return nil
 	}
+	if f.Source.Sinkless() && f.Key != "" {
+		what += " and not done"
+	}
 	fault := Fault(reason)
 	if reason == "Forbidden" && f.Source.workload().Mode == "Observe" {
 		fault = "cannot be looked at"
