@@ -63,7 +63,6 @@ func (t *target) call(act action) {
 		t.fail(act, err, now)
 	case act == examine && t.observed(): // its replicas are only counted
 		t.failures, t.retryAt = 0, time.Time{}
-		t.setProblem("", "")
 	default:
 		if act == wake && was > 0 {
 			replicas = was // another hand was faster

@@ -242,6 +242,10 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 	}
 	if t.observed() {
 		t.quiet.note(&h.Work, t.replicas == 0, now, &t.Quiet)
+		if t.lackOf == "" {
+			t.lack = ""
+		}
+		t.setProblem(t.lackOf, t.lack)
 		return
 	}
 	if crashed != "" {

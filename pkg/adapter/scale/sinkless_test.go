@@ -382,3 +382,20 @@ func TestSinkless_NoCrashOnceItStaysUp(t *testing.T) {
 		}
 	})
 }
+
+// With mode Observe metrics that do not say whether the workload works are a problem before it is scaled.
+func TestSinkless_ObserveSaysNoMetrics(t *testing.T) {
+	in(t, func(w *world) {
+		o := w.source("web", func(s *schedule.Scale) { withMetrics(s); s.Mode = schedule.ScaleObserve })
+		w.hand("web", 1)
+		pass(time.Minute)
+		if got := o.status(); got.Reason != ReasonNoMetrics {
+			t.Errorf("%+v", got)
+		}
+		w.now(func() { w.work.Known = true })
+		pass(time.Minute)
+		if got := o.status(); got.Reason != "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
