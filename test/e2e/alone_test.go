@@ -45,6 +45,7 @@ func TestAlone_InTurn(t *testing.T) {
 		{"Why_AdapterAtZero", whyAdapterAtZero},
 		{"Why_StorageFull", whyStorageFull},
 		{"Scale_OverKills", scaleOverKills},
+		{"Published_SleepsAsWritten", publishedSleeps},
 		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
 		{"Restore_InTheCluster", restoreInTheCluster},
 		{"Group_LosesNothing", groupLosesNothing},
