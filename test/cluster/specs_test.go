@@ -79,6 +79,7 @@ var goodSpecs = []spec{
 	{name: "everything of scale", yaml: toRef + scaling(", replicas: 1000, cooldown: 1s, startTimeout: PT0S, serviceAccountName: a.b-c, mode: Awake")},
 	{name: "a workload that is observed", yaml: toURI + scaling(", mode: Observe")},
 	{name: "no sink", yaml: sinkless("")},
+	{name: "no sink, as Go writes it", yaml: "sink: {}\n" + sinkless("")},
 	{name: "no sink, with metrics", yaml: sinkless(", busy: {port: 65535, path: /a/b.c}")},
 	{name: "no sink, with metrics in their usual place", yaml: sinkless(", busy: {port: 8080}, mode: Observe")},
 	{name: "ISO 8601 in delivery", yaml: toURI + "delivery: {backoffDelay: P1DT1M, timeout: P1W, retryAfterMax: PT1.5M}"},

@@ -11,7 +11,10 @@ import (
 )
 
 // option is a flag in the command line of a container.
-type option struct{ name, value, container string }
+type option struct {
+	name, value, container string
+	apart                  bool // value is the next word, which may be no value of it
+}
 
 // optionsOf are the flags of containers: --name=value, --name value and --name.
 func optionsOf(containers []map[string]any) (all []option) {
@@ -29,7 +32,7 @@ func optionsOf(containers []map[string]any) (all []option) {
 			o := option{container: nameOf(c)}
 			var complete bool
 			if o.name, o.value, complete = strings.Cut(flag, "="); !complete && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") {
-				o.value = words[i+1]
+				o.value, o.apart = words[i+1], true
 			}
 			o.value = strings.Trim(o.value, `"'`)
 			all = append(all, o)
@@ -154,5 +157,5 @@ func findElection(target *unstructured.Unstructured) election {
 		return election{}
 	}
 	on, err := strconv.ParseBool(o.value)
-	return election{"--" + o.name, on || err != nil} // what follows a flag alone is not its value
+	return election{"--" + o.name, on || err != nil || o.apart} // what follows a flag of this kind is not its value
 }

@@ -207,7 +207,7 @@ func (seen *observation) elects(target *unstructured.Unstructured, scale map[str
 	cost := "A start may then wait up to " + maxLeaseWait + " for the Lease of the pod before, unless the workload releases it at its end (controller-runtime: LeaderElectionReleaseOnCancel)."
 	if !isLong {
 		scale["cooldown"] = "30s"
-		cost += " So cooldown is 30s, longer than the wait."
+		cost += " So cooldown is 30s: it must be longer than the duration of that Lease."
 	}
 	if e.flag == "" {
 		seen.cannotKnow("Whether leader election is on: no argument says so, but ServiceAccount %s may write Leases. %s", account, cost)

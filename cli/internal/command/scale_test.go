@@ -220,7 +220,7 @@ func TestFindElection_Flags(t *testing.T) {
 		`"--leader-elect=false"`:            {"--leader-elect", false},
 		`"-leader-elect=true"`:              {"--leader-elect", true},
 		`"--enable-leader-election","run"`:  {"--enable-leader-election", true},
-		`"--leader-election","false","run"`: {"--leader-election", false},
+		`"--leader-election","false","run"`: {"--leader-election", true}, // as Go's flags read it
 	} {
 		if got := findElection(deployment(`[{"name":"m","args":[`+args+`]}]`, `{}`)); got != want {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
@@ -335,7 +335,7 @@ func TestObserve_GrantsTheRights(t *testing.T) {
 	const rules = `[{"apiGroups":["apps"],"resourceNames":["websites"],"resources":["deployments/scale"],"verbs":["get","patch"]},{"apiGroups":[""],"resources":["pods"],"verbs":["list"]}]`
 	c := newCluster(t)
 	withOperator(c)
-	c.put(rbac+"roles/seen-scaler", `{"rules":[]}`) // of a source that was deleted
+	c.put(rbac+"roles/seen-scaler", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"seen-scaler","labels":{"sources.reschedule.dev/granted-for":"seen"}},"rules":[]}`) // of a source that was deleted
 	if code, out, errs := c.run(false, "create", "seen", "--observe", "deployment/websites"); code != 0 || out != "Source seen created in namespace ops.\n" {
 		t.Fatalf("%d, %s%s", code, out, errs)
 	}
@@ -552,5 +552,18 @@ func TestScale_IsShown(t *testing.T) {
 	c.answers["GET /ops/web"] = "503 {}"
 	if _, out, _ := c.run(false, "describe", "web"); !strings.Contains(out, "Asleep; asleep for 90.0% of 3m0s; 4 starts") {
 		t.Error(out)
+	}
+}
+
+// A Role of another owner is not replaced.
+func TestObserve_KeepsARoleOfOthers(t *testing.T) {
+	t.Parallel()
+	const role = "/apis/rbac.authorization.k8s.io/v1/namespaces/ops/roles/seen-scaler"
+	c := newCluster(t)
+	withOperator(c)
+	c.put(role, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"seen-scaler","labels":{"app.kubernetes.io/managed-by":"Helm"}},"rules":[{"apiGroups":[""],"resources":["secrets"],"verbs":["get"]}]}`)
+	_, _, _ = c.run(false, "create", "seen", "--observe", "deployment/websites")
+	if got, _ := json.Marshal(c.objects[role]["rules"]); !strings.Contains(string(got), "secrets") {
+		t.Errorf("the Role of Helm has now %s", got)
 	}
 }

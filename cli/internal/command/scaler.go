@@ -12,11 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 )
+
+// grantedFor is the label of what create has made for a source: only that is replaced.
+const grantedFor = "sources.reschedule.dev/granted-for"
 
 // scalerOf are the Role and the RoleBinding that let the account scale one workload, and look at its pods.
 func scalerOf(source *unstructured.Unstructured, workload schema.GroupResource, name, account string) ([]*unstructured.Unstructured, error) {
-	meta := metav1.ObjectMeta{Name: source.GetName() + "-scaler", Namespace: source.GetNamespace()}
+	meta := metav1.ObjectMeta{Name: source.GetName() + "-scaler", Namespace: source.GetNamespace(), Labels: map[string]string{grantedFor: source.GetName()}}
 	role := &rbacv1.Role{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"}, ObjectMeta: meta,
 		Rules: []rbacv1.PolicyRule{
@@ -52,7 +56,7 @@ func (s inspector) grant(ctx context.Context, out io.Writer, all []*unstructured
 		r := s.api.Resource(resource).Namespace(o.GetNamespace())
 		_, err := r.Create(ctx, o, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			_, err = r.Update(ctx, o, metav1.UpdateOptions{})
+			err = replaceGrant(ctx, r, o)
 		}
 		switch {
 		case apierrors.IsForbidden(err):
@@ -63,6 +67,19 @@ func (s inspector) grant(ctx context.Context, out io.Writer, all []*unstructured
 		}
 	}
 	return nil
+}
+
+// replaceGrant replaces an object that was made for a source of this name.
+func replaceGrant(ctx context.Context, r dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	before, err := r.Get(ctx, o.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if before.GetLabels()[grantedFor] != o.GetLabels()[grantedFor] {
+		return errors.New("it exists and was not made for this source: delete it, or give the source another name")
+	}
+	_, err = r.Update(ctx, o, metav1.UpdateOptions{})
+	return err
 }
 
 // printDocuments prints objects as documents of YAML.

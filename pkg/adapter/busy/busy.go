@@ -19,11 +19,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
 )
@@ -31,10 +28,10 @@ import (
 const (
 	// Timeout bounds a read.
 	Timeout = 5 * time.Second
-	// maxAnswer bounds an answer, maxKept the lines of it that are parsed, maxLine one line.
+	// maxAnswer bounds an answer, maxLine one line of it, maxName the name of a metric.
 	maxAnswer = 16 << 20
-	maxKept   = 1 << 20
 	maxLine   = 16 << 10
+	maxName   = 64
 )
 
 // The metrics that are read.
@@ -83,7 +80,7 @@ func (r *Reader) Read(ctx context.Context, address, path string, token func() (s
 	if answer.status != http.StatusOK {
 		return scale.Work{}, fmt.Errorf("http://%s%s answered %d", address, path, answer.status)
 	}
-	return parse(answer.lines)
+	return answer.work, nil
 }
 
 func (r *Reader) withToken(ctx context.Context, url string, token func() (string, error)) (*answer, error) {
@@ -94,10 +91,11 @@ func (r *Reader) withToken(ctx context.Context, url string, token func() (string
 	return r.get(ctx, url, t)
 }
 
-// answer has the lines of the metrics that are read; of another status it has the beginning.
+// answer is what metrics say; of another status than 200 it has the beginning.
 type answer struct {
 	status int
-	lines  []byte
+	begin  []byte
+	work   scale.Work
 }
 
 func (r *Reader) get(ctx context.Context, url, token string) (*answer, error) {
@@ -119,10 +117,10 @@ func (r *Reader) get(ctx context.Context, url, token string) (*answer, error) {
 	defer got.Body.Close()
 	a := &answer{status: got.StatusCode}
 	if got.StatusCode != http.StatusOK {
-		a.lines, err = io.ReadAll(io.LimitReader(got.Body, 256))
+		a.begin, err = io.ReadAll(io.LimitReader(got.Body, 256))
 		return a, err
 	}
-	a.lines, err = relevant(&io.LimitedReader{R: got.Body, N: maxAnswer})
+	a.work, err = sum(&io.LimitedReader{R: got.Body, N: maxAnswer})
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", url, err)
 	}
@@ -134,72 +132,107 @@ var errNotHTTP = errors.New("the port gave no answer of HTTP")
 
 // speaksTLS reports whether the answer to a plain request is the one of Go's server with TLS.
 func speaksTLS(a *answer) bool {
-	return a.status == http.StatusBadRequest && bytes.Contains(a.lines, []byte("HTTPS server"))
+	return a.status == http.StatusBadRequest && bytes.Contains(a.begin, []byte("HTTPS server"))
 }
 
-// relevant returns the lines of the metrics that are read.
-func relevant(body *io.LimitedReader) ([]byte, error) {
-	var kept []byte
+// sum adds up what an answer says.
+func sum(body *io.LimitedReader) (scale.Work, error) {
+	var s sums
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		line := lines.Bytes()
-		if !isRead(line) {
-			continue
-		}
-		kept = append(append(kept, line...), '\n')
-		if len(kept) > maxKept {
-			return nil, fmt.Errorf("its metrics of queues have more than %d bytes", maxKept)
+		if err := s.add(lines.Bytes()); err != nil {
+			return scale.Work{}, err
 		}
 	}
 	if body.N <= 0 {
-		return nil, fmt.Errorf("its metrics have more than %d bytes", maxAnswer)
+		return scale.Work{}, fmt.Errorf("its metrics have more than %d bytes", maxAnswer)
 	}
-	return kept, lines.Err()
+	return s.work(), lines.Err()
 }
 
-func isRead(line []byte) bool {
-	for _, name := range []string{depth, unfinished, workers, leads, adds, reconciles} {
-		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == '{' || rest[0] == ' ' || rest[0] == '\t') {
-			return true
+// sums are what the samples of an answer come to.
+type sums struct {
+	scale.Work
+	leases, leads int
+	adds          int
+	added         bool
+}
+
+// add adds a line, in the text format of Prometheus. It reads only the lines of its metrics, and of
+// their labels only result: a parser of all labels takes seconds for a line of thousands.
+func (s *sums) add(line []byte) error {
+	end := bytes.IndexAny(line, "{ \t")
+	if end <= 0 {
+		return nil
+	}
+	name := string(line[:min(end, maxName)])
+	switch name {
+	case depth, unfinished, workers, leads, adds, reconciles:
+	default:
+		return nil
+	}
+	labels, rest := line[:0], line[end:]
+	if rest[0] == '{' {
+		length := labelsEnd(rest)
+		if length < 0 {
+			return fmt.Errorf("its metrics cannot be read: the labels of a sample of %s do not end", name)
 		}
+		labels, rest = rest[:length], rest[length:]
 	}
-	return false
-}
-
-// parse reads lines.
-func parse(lines []byte) (w scale.Work, err error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(lines))
+	fields := bytes.Fields(rest)
+	if len(fields) == 0 {
+		return fmt.Errorf("its metrics cannot be read: a sample of %s has no value", name)
+	}
+	value, err := strconv.ParseFloat(string(fields[0]), 64)
 	if err != nil {
-		return scale.Work{}, fmt.Errorf("its metrics cannot be read: %w", err)
+		return fmt.Errorf("its metrics cannot be read: %s is %.32q", name, fields[0])
 	}
-	for _, name := range []string{depth, unfinished, workers} {
-		w.Known = w.Known || len(families[name].GetMetric()) > 0
-		w.Busy = w.Busy || has(families[name], func(v float64) bool { return v != 0 })
-	}
-	w.Fresh = len(families[adds].GetMetric()) > 0 && !has(families[adds], func(v float64) bool { return v > 0 })
-	w.Waits = len(families[leads].GetMetric()) > 0 && !has(families[leads], func(v float64) bool { return v == 1 })
-	for _, m := range families[reconciles].GetMetric() {
-		n := m.GetUntyped().GetValue()
-		w.Reconciles += n
-		for _, l := range m.GetLabel() {
-			switch l.GetName() + "=" + l.GetValue() {
-			case "result=requeue_after":
-				w.Requeues += n
-			case "result=error":
-				w.Errors += n
-			}
-		}
-	}
-	return w, nil
+	s.sample(name, labels, value)
+	return nil
 }
 
-func has(f *dto.MetricFamily, wanted func(float64) bool) bool {
-	for _, m := range f.GetMetric() {
-		if wanted(m.GetUntyped().GetValue()) {
-			return true
+func (s *sums) sample(name string, labels []byte, value float64) {
+	switch name {
+	case depth, unfinished, workers:
+		s.Known, s.Busy = true, s.Busy || value != 0 // also NaN
+	case leads:
+		s.leases++
+		if value == 1 {
+			s.leads++
+		}
+	case adds:
+		s.adds++
+		s.added = s.added || value > 0
+	case reconciles:
+		s.Reconciles += value
+		switch {
+		case bytes.Contains(labels, []byte(`result="requeue_after"`)):
+			s.Requeues += value
+		case bytes.Contains(labels, []byte(`result="error"`)):
+			s.Errors += value
 		}
 	}
-	return false
+}
+
+func (s *sums) work() scale.Work {
+	s.Waits = s.leases > 0 && s.leads == 0
+	s.Fresh = s.adds > 0 && !s.added
+	return s.Work
+}
+
+// labelsEnd is the length of labels in braces; less than 0: they do not end.
+func labelsEnd(text []byte) int {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '}' && !quoted:
+			return i + 1
+		}
+	}
+	return -1
 }

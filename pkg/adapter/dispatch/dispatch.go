@@ -335,7 +335,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		l.throttle.end()
 		d.next(l, true)
 		if settings.WarmUp > 0 && d.cfg.WarmUp != nil && !settings.Scale.Scales() && !settings.Scale.Sinkless {
-			if at := l.source.NextKeyAt(); !at.IsZero() {
+			if at, _ := l.source.NextKeyAt(); !at.IsZero() {
 				wait = min(wait, d.warmUp(l, settings, at, at.Sub(d.cfg.Now().Round(0))))
 			}
 		}
@@ -344,7 +344,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	}
 	now, ns := time.Now(), l.namespace
 	letters := l.workload != nil && l.source.LetterIsDue() // they go to another sink, and need no workload
-	if l.workload != nil && !letters && !l.workload.Admit(d.overdue(l.source.NextKeyAt())) {
+	if l.workload != nil && !letters && !d.awake(l) {
 		l.throttle.begin(byWorkload, now)
 		return nil
 	}

@@ -20,6 +20,9 @@ func (d *Dispatcher) scale(l *lane, s *schedule.Spec) {
 		l.workload.Set(s)
 	case hasWorkload(s):
 		l.workload = d.keeper.Join(s, l.begun, func() { d.Wake(l.source) }, func(within time.Duration) bool {
+			if l.source.Spec().Suspend {
+				return false
+			}
 			due, err := l.source.KeyDueBy(d.cfg.Now().Round(0).Add(within))
 			return due || err != nil
 		})
@@ -31,7 +34,7 @@ func (d *Dispatcher) next(l *lane, scheduled bool) {
 	if l.workload == nil {
 		return
 	}
-	at := l.source.NextKeyAt()
+	at, _ := l.source.NextKeyAt()
 	if !scheduled || at.IsZero() {
 		l.workload.Next(-1, at)
 		return
@@ -39,9 +42,19 @@ func (d *Dispatcher) next(l *lane, scheduled bool) {
 	l.workload.Next(max(at.Sub(d.cfg.Now().Round(0)), 0), at)
 }
 
-// overdue is for how long something is due that was due then.
+// overdue is for how long something is due that was due then; zero: it is due now.
 func (d *Dispatcher) overdue(at time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
 	return max(d.cfg.Now().Round(0).Sub(at), 0)
+}
+
+// awake reports whether a delivery may start, because the workload is awake, or without a sink because the
+// key has ended.
+func (d *Dispatcher) awake(l *lane) bool {
+	_, due := l.source.NextKeyAt()
+	return l.workload.Admit(d.overdue(due))
 }
 
 // isSent reports whether an event is sent for a delivery. For a key of a source without a sink none is.

@@ -211,8 +211,7 @@ func TestScale_SinklessKeysEndWhenItIsIdle(t *testing.T) {
 			return 0, done
 		}
 		s := c.source("s", func(s *schedule.Spec) {
-			sleeping(s)
-			s.Scale.Sinkless, s.Sink = true, schedule.Target{}
+			withoutSink(s)
 			s.MaxInterval = time.Hour
 		})
 		for i := range 100 {
@@ -227,4 +226,108 @@ func TestScale_SinklessKeysEndWhenItIsIdle(t *testing.T) {
 			t.Errorf("%d replicas at the end", n)
 		}
 	})
+}
+
+func withoutSink(s *schedule.Spec) {
+	sleeping(s)
+	s.Scale.Sinkless, s.Sink = true, schedule.Target{}
+}
+
+// Only keys with slack: they go together at the end of the slack of the first, and the workload sleeps then.
+func TestScale_SinklessSlackEndsTogether(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", func(s *schedule.Spec) {
+			withoutSink(s)
+			s.Slack, s.Company = time.Hour, s.Scale.Cooldown
+		})
+		c.pass(time.Second)
+		c.put(s, "a", in(time.Minute))
+		c.put(s, "b", in(40*time.Minute))
+		c.pass(62 * time.Minute)
+		_, left, _ := s.Get("b")
+		if n := c.replicas.Load(); n != 0 || left {
+			t.Errorf("a minute after the end of the slack: %d replicas, b is there: %t", n, left)
+		}
+		for range 10 {
+			if c.replicas.Load() != 0 {
+				c.pass(10 * time.Minute)
+			}
+		}
+		t.Logf("woken after %v, asleep again after %v", c.woken, time.Since(c.began))
+	})
+}
+
+// A suspended source with a due key lets its workload sleep, as one with a sink does.
+func TestScale_SinklessSleepsWhileSuspended(t *testing.T) {
+	for _, name := range []string{"with a sink", "without a sink"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, func(c *core) {
+				set := withoutSink
+				if name == "with a sink" {
+					c.always(3*time.Second, done)
+					set = sleeping
+				}
+				s := c.source("s", set)
+				c.put(s, "a", in(0))
+				c.pass(5 * time.Second)
+				s = c.source("s", func(s *schedule.Spec) { set(s); s.Suspend = true })
+				c.put(s, "b", in(0))
+				c.pass(time.Hour)
+				if n := c.replicas.Load(); n != 0 {
+					t.Errorf("%d replicas after an hour of suspend", n)
+				}
+			})
+		})
+	}
+}
+
+// A key that is deleted while the workload starts for it.
+func TestScale_SinklessKeyIsDeletedWhileAwake(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", withoutSink)
+		c.put(s, "a", in(0))
+		c.pass(3 * time.Second)
+		if err := s.Cancel("a", schedule.Conditions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(30 * time.Second)
+		if n := c.replicas.Load(); n != 0 {
+			t.Errorf("%d replicas", n)
+		}
+		c.put(s, "b", in(0))
+		c.pass(3 * time.Second)
+		c.put(s, "b", in(time.Hour)) // it is postponed while the workload is awake for it
+		c.pass(30 * time.Second)
+		if n := c.replicas.Load(); n != 0 {
+			t.Errorf("postponed: %d replicas", n)
+		}
+		c.pass(2 * time.Hour)
+		if n := c.replicas.Load(); n != 0 || len(c.woken) != 3 {
+			t.Errorf("%d replicas, woken %v", n, c.woken)
+		}
+	})
+}
+
+// Slack saves time awake: 60 keys of one hour, a minute apart.
+func TestScale_SinklessSlackSaves(t *testing.T) {
+	for _, slack := range []time.Duration{0, 10 * time.Minute} {
+		t.Run(slack.String(), func(t *testing.T) {
+			bubble(t, 0, func(c *core) {
+				s := c.source("s", func(s *schedule.Spec) {
+					withoutSink(s)
+					s.Slack, s.Company, s.MaxInterval = slack, s.Scale.Cooldown, time.Hour
+				})
+				c.pass(time.Second)
+				for i := range 60 {
+					c.put(s, string(rune('A'+i)), in(time.Duration(i)*time.Minute))
+				}
+				c.pass(24 * time.Hour)
+				w, _ := c.d.Workload(s)
+				t.Logf("slack %s: %d starts, %s awake", slack, w.Starts, w.Awake)
+				if slack > 0 && w.Awake > time.Hour {
+					t.Errorf("awake for %s of 24h with %d starts; 6 wakes an hour of 10s are 24m", w.Awake, w.Starts)
+				}
+			})
+		})
+	}
 }

@@ -20,6 +20,8 @@ import (
 const (
 	// maxPodList bounds the answer with the pods of a workload.
 	maxPodList = 8 << 20
+	// podLists are made at a time, podListsOfOne of them for one namespace.
+	podLists, podListsOfOne = 8, 2
 	// metricsOf pods are read.
 	metricsOf = 10
 	// metricReads are made at a time, metricReadsOfOne of them for one namespace.
@@ -41,7 +43,6 @@ type pod struct {
 		Deletion *time.Time `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Status struct {
-		Phase      string `json:"phase"`
 		IP         string `json:"podIP"`
 		Conditions []struct {
 			Type    string `json:"type"`
@@ -83,7 +84,7 @@ func (c *Objects) Examine(ctx context.Context, a objects.Account, w schedule.Wor
 	}
 	var ready []pod
 	for _, p := range list.Items {
-		if p.Metadata.Deletion != nil || p.Status.Phase == "Succeeded" {
+		if p.Metadata.Deletion != nil {
 			continue
 		}
 		seen := p.health()
@@ -94,6 +95,7 @@ func (c *Objects) Examine(ctx context.Context, a objects.Account, w schedule.Wor
 	}
 	if at.Port != 0 && len(ready) > 0 {
 		h.Work = c.work(ctx, a, ready[:min(len(ready), metricsOf)], at)
+		h.Work.Waits = h.Work.Waits && len(ready) <= metricsOf // else the leader may be another one
 	}
 	return h, nil
 }
@@ -102,13 +104,14 @@ func (c *Objects) Examine(ctx context.Context, a objects.Account, w schedule.Wor
 func (c *Objects) pods(ctx context.Context, a objects.Account, selector string) (list podList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	turn, err := c.scales.Take(ctx, a.Namespace, "")
+	turn, err := c.podLists.Take(ctx, a.Namespace, "")
 	if err != nil {
 		return list, fmt.Errorf("kube: waiting for a call: %w", err)
 	}
 	defer turn.Release()
 	q := objects.Query{Resource: podsResource, Namespace: a.Namespace}
-	params := url.Values{"labelSelector": {selector}, "limit": {strconv.Itoa(scale.MaxPods)}}
+	// Pods that have ended stay for long, also evicted ones.
+	params := url.Values{"labelSelector": {selector}, "fieldSelector": {"status.phase!=Failed,status.phase!=Succeeded"}, "limit": {strconv.Itoa(scale.MaxPods)}}
 	answer, err := c.call(ctx, caller{a, nil}, &request{path: pathOf(q), params: params, accept: asJSON}, forbidden(a, "list", q))
 	if err != nil {
 		return list, err
@@ -142,10 +145,6 @@ func (p *pod) health() scale.Pod {
 				}
 			}
 		}
-	}
-	if p.Status.Phase == "Failed" {
-		seen.Ready = false
-		seen.Restarts++ // it has ended for good
 	}
 	return seen
 }

@@ -74,7 +74,8 @@ type Objects struct {
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
 	discovery  *budget.Budget
 	scales     *budget.Budget // calls for workloads
-	metrics    *budget.Budget // reads of the metrics of workloads
+	podLists   *budget.Budget // lists of the pods of workloads
+	metrics    *budget.Budget // reads of their metrics
 	busy       *busy.Reader
 	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
@@ -101,6 +102,7 @@ func NewObjects(config *rest.Config, request TokenRequester, audiences APIAudien
 		turns:      budget.NewTurns(1, 1, 0),
 		discovery:  budget.NewTurns(16, 4, CallTimeout),
 		scales:     budget.NewTurns(scaleCalls, scaleCallsOfOne, CallTimeout),
+		podLists:   budget.NewTurns(podLists, podListsOfOne, CallTimeout),
 		metrics:    budget.NewTurns(metricReads, metricReadsOfOne, CallTimeout),
 		busy:       busy.NewReader(),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),

@@ -143,9 +143,10 @@ func (s *Source) LetterIsDue() bool {
 }
 
 // NextKeyAt is when the first key of the page is delivered at the latest, without dead letters, which go
-// to another sink; zero if the page has none.
-func (s *Source) NextKeyAt() time.Time {
+// to another sink; zero if the page has none. Due is the time of the key that Take returns if it is not stale;
+// zero if it returns none.
+func (s *Source) NextKeyAt() (latest, due time.Time) {
 	s.page.mu.Lock()
 	defer s.page.mu.Unlock()
-	return instant(s.page.rows.Must())
+	return instant(s.page.rows.Must()), instant(s.page.rows.Due(s.now().UnixNano()))
 }

@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -26,12 +27,15 @@ func (t *target) call(act action) {
 	if act == wake && !t.confirm() || act == lull && !t.mayLull() {
 		return
 	}
+	if act == examine {
+		t.examine()
+		return
+	}
 	began := time.Now()
 	t.mu.Lock()
-	workloads, busy := t.workloads(), t.busyAt()
+	workloads := t.workloads()
 	t.mu.Unlock()
 	var replicas, was int32
-	var health Health
 	err := errNoMember
 	for _, w := range workloads {
 		account := objects.Account{Namespace: t.id.namespace, Name: w.Account}
@@ -43,9 +47,6 @@ func (t *target) call(act action) {
 		case lull:
 			replicas = 0
 			was, err = api.SetReplicas(t.keeper.ctx, account, w, 0)
-		case examine:
-			health, err = api.Examine(t.keeper.ctx, account, w, busy)
-			replicas, was = health.Replicas, health.Replicas
 		default:
 			replicas, err = api.Replicas(t.keeper.ctx, account, w)
 			was = replicas
@@ -61,17 +62,48 @@ func (t *target) call(act action) {
 	case errors.Is(err, errNoMember):
 	case err != nil:
 		t.fail(act, err, now)
-	case act == examine && t.observed(): // its replicas are only counted
-		t.failures, t.retryAt = 0, time.Time{}
 	default:
 		if act == wake && was > 0 {
 			replicas = was // another hand was faster
 		}
 		t.found(act, replicas, was, began, now)
 	}
-	if act == examine {
-		t.examined(&health, err, now)
+}
+
+// examine looks at the pods.
+func (t *target) examine() {
+	began := time.Now()
+	t.mu.Lock()
+	all := examiners(t.members)
+	t.mu.Unlock()
+	if !t.keeper.looks.AllowN(began, 1) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.noTurn = began.Add(laterLook/2 + rand.N(laterLook))
+		return
 	}
+	var health Health
+	err := errNoMember
+	for _, e := range all {
+		health, err = t.keeper.cfg.API.Examine(t.keeper.ctx, objects.Account{Namespace: t.id.namespace, Name: e.workload.Account}, e.workload, e.busy)
+		if _, forbidden := errors.AsType[*objects.Forbidden](err); !forbidden {
+			break // another account may have the right
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	switch {
+	case errors.Is(err, errNoMember):
+		return
+	case err != nil:
+		t.fail(examine, err, now)
+	case t.observed(): // its replicas are only counted
+		t.failures, t.retryAt = 0, time.Time{}
+	default:
+		t.found(examine, health.Replicas, health.Replicas, began, now)
+	}
+	t.examined(&health, err, began, now)
 }
 
 var errNoMember = errors.New("no source scales the workload any more")
@@ -158,7 +190,7 @@ func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 		t.setState(asleep, now)
 	case act == wake && was == 0:
 		t.Starts++
-		t.started, t.restarts, t.examineAt = began, map[string]int{}, now
+		t.started, t.pods = began, pods{seen: map[string]seenPod{}}
 		t.active = now
 		t.setState(starting, now)
 	default:
@@ -175,7 +207,7 @@ func (t *target) found(act action, replicas, was int32, began, now time.Time) {
 func (t *target) ends(act action, replicas int32) bool {
 	switch {
 	case t.failed == examine:
-		return act == examine
+		return act == examine || len(examiners(t.members)) == 0
 	case act == look || act == examine: // they do not show that a patch is possible
 		return t.failed == look || (t.failed == wake) == (replicas > 0)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -64,6 +66,9 @@ const (
 	// 1/pollEach looks a second of all.
 	pollLeast = 15 * time.Second
 	pollEach  = 100 * time.Millisecond
+	// podLooks are made a second, of all workloads. One that has no turn is made about laterLook later.
+	podLooks  = 50
+	laterLook = 400 * time.Millisecond
 	// After a failed call the next one waits for firstRetry, doubled up to lastRetry.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -90,6 +95,7 @@ type Keeper struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	slots  *slots
+	looks  *rate.Limiter // at pods
 
 	mu      sync.Mutex // taken before target.mu
 	targets map[id]*target
@@ -116,7 +122,7 @@ func New(cfg Config) *Keeper {
 	if cfg.Started == nil {
 		cfg.Started = func(string, time.Duration) {}
 	}
-	k := &Keeper{cfg: cfg, slots: newSlots(), targets: map[id]*target{}}
+	k := &Keeper{cfg: cfg, slots: newSlots(), looks: rate.NewLimiter(podLooks, podLooks), targets: map[id]*target{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }

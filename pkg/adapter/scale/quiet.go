@@ -9,6 +9,9 @@ import (
 // observeExamine is how often an observed workload is examined that would sleep.
 const observeExamine = 10 * time.Second
 
+// maxRequeues are counted in a look: a metric may be any number.
+const maxRequeues = 1e6
+
 // quiet counts what an observed workload does while it would sleep.
 type quiet struct {
 	began                time.Time // of the first run
@@ -40,7 +43,7 @@ func (q *quiet) note(w *Work, sleeps bool, now time.Time, sum *schedule.Quiet) {
 		}
 	}
 	if more := w.Requeues - q.requeues; knew && more > 0 {
-		sum.Requeues += int64(more)
+		sum.Requeues += int64(min(more, maxRequeues))
 	}
 	q.ran, q.reconciles, q.requeues, q.woken = ran, w.Reconciles, w.Requeues, !sleeps
 }

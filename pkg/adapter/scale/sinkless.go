@@ -30,14 +30,26 @@ const (
 
 // pods is what is known about the pods of a workload without a sink.
 type pods struct {
-	ready     time.Time      // since when its pods are ready; zero: they are not
-	up        time.Time      // since when it can work; zero: it cannot
-	examineAt time.Time      // when it is examined next
-	restarts  map[string]int // by pod; nil: not examined yet
-	lack      string         // why it is not up
-	lackOf    string         // the reason of the condition, if it is not StartTimeout
+	seen      map[string]seenPod // nil: not examined yet
+	ready     time.Time          // since when they are ready; zero: they are not
+	up        time.Time          // since when the workload can work; zero: it cannot
+	worked    time.Time          // when it was seen at work, began to be up, or a key was due
+	tried     time.Time          // when the last look began
+	looked    time.Time          // when the last look began that told whether it works
+	examineAt time.Time          // when it is examined next
+	noTurn    time.Time          // it has no turn to be examined before
+	fresh     bool               // it is ready, and has not begun to work
+	unread    bool               // it is ready, and its metrics cannot be read: it may work
+	lack      string             // why it is not up
+	lackOf    string             // the reason of the condition, if it is not StartTimeout
 	runs      runs
 	quiet     quiet // of an observed workload
+}
+
+// seenPod is a pod when it was examined before.
+type seenPod struct {
+	restarts int
+	ready    bool
 }
 
 // runs are the reconciles of a workload, as its metrics count them.
@@ -83,7 +95,7 @@ func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
 		return schedule.Outcome{Kind: schedule.Succeeded}
 	case !due.After(m.failedAt):
 		return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Data: []byte(m.failure)}}
-	case m.isDone(due, now):
+	case m.isDone(due):
 		return schedule.Outcome{Kind: schedule.Succeeded}
 	}
 	return schedule.Outcome{}
@@ -92,16 +104,17 @@ func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
 // admitEnd reports whether a key that was due then is done or has failed.
 func (m *Member) admitEnd(due, now time.Time) bool {
 	m.due = due
-	m.target.active = latest(m.target.active, due)
-	m.waits = due.After(m.failedAt) && !m.isDone(due, now)
+	m.target.worked = latest(m.target.worked, due)
+	m.waits = due.After(m.failedAt) && !m.isDone(due)
 	m.target.update()
 	return !m.waits
 }
 
-// isDone reports whether a key that was due then is done.
-func (m *Member) isDone(due, now time.Time) bool {
+// isDone reports whether a key that was due then is done: a look after doneAt has found the workload
+// as it must be.
+func (m *Member) isDone(due time.Time) bool {
 	at := m.doneAt(due)
-	return !at.IsZero() && !at.After(now) && !m.target.runs.fail
+	return !at.IsZero() && !at.After(m.target.looked) && !m.target.runs.fail
 }
 
 // doneAt is when a key that was due then is done, if nothing happens until then; zero: the workload is
@@ -111,7 +124,7 @@ func (m *Member) doneAt(due time.Time) time.Time {
 	if t.up.IsZero() {
 		return time.Time{}
 	}
-	return latest(t.active, due).Add(m.src.Scale.Cooldown)
+	return latest(t.worked, due).Add(m.src.Scale.Cooldown)
 }
 
 // settle lets the keys end that wait and are done or have failed. It returns when the next of
@@ -121,42 +134,55 @@ func (t *target) settle(now time.Time) (at time.Time) {
 		if !m.sinkless() || !m.waits {
 			continue
 		}
-		if done := m.doneAt(m.due); !done.IsZero() {
+		done := m.doneAt(m.due)
+		awaits := done.IsZero() && (t.known && t.replicas > 0 || t.failures > 0) && !t.fresh && t.Reason != ReasonUnreachable
+		if !awaits {
 			m.since = time.Time{}
-			if done.After(now) {
-				at = earliest(at, done)
-				continue
+		}
+		switch {
+		case !done.IsZero() && done.After(t.looked):
+			if done.After(t.tried) { // else the next look tells
+				t.examineAt = earliest(t.examineAt, done)
 			}
-			t.slow = false
-			t.setProblem("", "")
-			if t.runs.fail {
-				m.fail("The last reconcile of the workload has failed: see its log.", now)
-			} else {
-				m.waits = false
-				go m.ready()
-			}
-			continue
+		case !done.IsZero():
+			m.end(now)
+		case awaits:
+			at = earliest(at, m.await(now))
 		}
-		if maybeAwake := t.known && t.replicas > 0 || t.failures > 0; !maybeAwake {
-			m.since = time.Time{}
-			continue
-		}
-		if m.since.IsZero() {
-			m.since = now
-		}
-		deadline := m.since.Add(m.src.Scale.StartTimeout)
-		if deadline.After(now) {
-			at = earliest(at, deadline)
-			continue
-		}
-		t.slow = true
-		t.releaseSlot()
-		if t.failures == 0 {
-			t.setProblem(t.startProblem(m.src.Scale.StartTimeout))
-		}
-		m.fail(t.Message, now)
 	}
 	return at
+}
+
+// end lets the keys end that are done.
+func (m *Member) end(now time.Time) {
+	t := m.target
+	t.slow = false
+	t.setProblem("", "")
+	if t.runs.fail {
+		m.fail("The last reconcile of the workload has failed: see its log.", now)
+		return
+	}
+	m.waits = false
+	go m.ready()
+}
+
+// await lets the keys fail when the workload is not up within startTimeout; before, it returns
+// when that is.
+func (m *Member) await(now time.Time) (at time.Time) {
+	t := m.target
+	if m.since.IsZero() {
+		m.since = now
+	}
+	if deadline := m.since.Add(m.src.Scale.StartTimeout); deadline.After(now) {
+		return deadline
+	}
+	t.slow = true
+	t.releaseSlot()
+	if t.failures == 0 {
+		t.setProblem(t.startProblem(m.src.Scale.StartTimeout))
+	}
+	m.fail(t.Message, now)
+	return time.Time{}
 }
 
 // startProblem is why the workload is not up after startTimeout.
@@ -211,44 +237,65 @@ func (t *target) examines(v *view) bool {
 	})
 }
 
-// busyAt is where the metrics of the workload are: as a source with it says.
-func (t *target) busyAt() schedule.Busy {
-	for _, m := range t.members {
-		if m.sinkless() && m.src.Scale.Busy.Port != 0 {
-			return m.src.Scale.Busy
+// examiner is as whom pods are listed, and where it may read their metrics: their pods get its token.
+type examiner struct {
+	workload schedule.Workload
+	busy     schedule.Busy
+}
+
+// examiners are the accounts of the sources without a sink, those with metrics first.
+func examiners(members []*Member) (all []examiner) {
+	for _, m := range members {
+		if !m.sinkless() {
+			continue
+		}
+		e := examiner{m.workload, m.src.Scale.Busy}
+		if e.busy.Port != 0 {
+			all = append([]examiner{e}, all...)
+		} else {
+			all = append(all, e)
 		}
 	}
-	return schedule.Busy{}
+	return all
+}
+
+// hasMetrics reports whether a source says where the metrics of its workload are.
+func hasMetrics(members []*Member) bool {
+	all := examiners(members)
+	return len(all) > 0 && all[0].busy.Port != 0
 }
 
 // examined notes how the pods are, or that it is not known. The caller holds the lock.
-func (t *target) examined(h *Health, err error, now time.Time) {
-	if err != nil {
-		t.up, t.lackOf, t.lack = time.Time{}, t.Reason, t.Message
-		t.examineAt = t.retryAt
-		return
-	}
+func (t *target) examined(h *Health, err error, began, now time.Time) {
+	t.tried = began
 	wasUp := !t.up.IsZero()
-	crashed := t.crashed(h.Pods)
-	if crashed != "" {
-		t.up = time.Time{}
+	crashed, replaced := "", false
+	if err != nil {
+		t.lackOf, t.lack, t.examineAt = t.Reason, t.Message, t.retryAt
+		t.miss(now)
+	} else {
+		if crashed, replaced = t.compare(h.Pods); crashed != "" || replaced { // what is there begins anew
+			t.ready, t.up, t.runs, wasUp = time.Time{}, time.Time{}, runs{}, false
+		}
+		t.runs.note(&h.Work)
+		t.judge(h, began, now)
+		t.examineAt = now.Add(t.examineAfter(now))
 	}
-	t.runs.note(&h.Work)
-	t.judge(h, now)
 	isUp := !t.up.IsZero()
-	t.examineAt = now.Add(t.examineAfter(now))
 	if h.Work.Busy || crashed != "" || isUp && !wasUp {
-		t.active = now
+		t.worked = now
 	}
-	if t.observed() {
+	switch {
+	case err != nil:
+		return
+	case t.observed():
 		t.quiet.note(&h.Work, t.replicas == 0, now, &t.Quiet)
 		if t.lackOf == "" {
 			t.lack = ""
 		}
 		t.setProblem(t.lackOf, t.lack)
 		return
-	}
-	if crashed != "" {
+	case crashed != "":
 		t.setProblem(ReasonCrashed, crashed)
 		for _, m := range t.members {
 			if m.sinkless() && m.waits {
@@ -264,19 +311,26 @@ func (t *target) examined(h *Health, err error, now time.Time) {
 	t.recover(now)
 }
 
+// miss notes a look that did not tell whether the workload works. One that was up still is, for a while.
+func (t *target) miss(now time.Time) {
+	if now.Sub(t.looked) >= 2*beginTime(t.members) {
+		t.up = time.Time{}
+	}
+}
+
 // recover ends a problem of a workload that is up: it may work for hours until a key is done.
 func (t *target) recover(now time.Time) {
 	switch {
-	case t.up.IsZero():
+	case t.up.IsZero() || t.unread:
 	case t.Reason == ReasonStartTimeout, t.Reason == ReasonNoMetrics, t.Reason == ReasonCrashed && now.Sub(t.up) >= crashTime:
 		t.setProblem("", "")
 	}
 }
 
 // judge sets since when the workload is up, or why it is not.
-func (t *target) judge(h *Health, now time.Time) {
+func (t *target) judge(h *Health, began, now time.Time) {
 	ready := int32(0)
-	t.lackOf, t.lack = "", "No pod of it is ready."
+	t.lackOf, t.lack, t.fresh, t.unread = "", "No pod of it is ready.", false, false
 	for _, p := range h.Pods {
 		if p.Ready {
 			ready++
@@ -284,7 +338,6 @@ func (t *target) judge(h *Health, now time.Time) {
 			t.lack = p.Problem
 		}
 	}
-	metrics := t.busyAt().Port != 0
 	if ready == 0 || ready < min(h.Replicas, MaxPods) {
 		t.ready, t.up = time.Time{}, time.Time{}
 		return
@@ -292,19 +345,23 @@ func (t *target) judge(h *Health, now time.Time) {
 	if t.ready.IsZero() {
 		t.ready = now
 	}
+	metrics := hasMetrics(t.members)
 	switch {
-	case metrics && h.Work.Waits:
-		t.up, t.lack = time.Time{}, "It waits until it is the leader: let it release its Lease at its end, or switch leader election off."
-	case metrics && (!h.Work.Known || h.Work.Failed != nil):
-		t.up, t.lackOf, t.lack = time.Time{}, ReasonNoMetrics, "Its metrics do not say whether it works."
+	case metrics && (!h.Work.Known || h.Work.Failed != nil) && !h.Work.Waits:
+		t.unread, t.lackOf, t.lack = true, ReasonNoMetrics, "Its metrics do not say whether it works."
 		if h.Work.Failed != nil {
 			t.lack = "Its metrics cannot be read: " + h.Work.Failed.Error()
 		}
+		t.miss(now)
+		return
+	case metrics && h.Work.Waits:
+		t.up, t.lack = time.Time{}, "It waits until it is the leader: let it release its Lease at its end, or switch leader election off."
 	case metrics && h.Work.Fresh && now.Sub(t.ready) < beginTime(t.members): // it may still fill its caches
-		t.up, t.lack = time.Time{}, "It has not begun to work: its queues have had no item."
+		t.up, t.fresh, t.lack = time.Time{}, true, "It has not begun to work: its queues have had no item."
 	case t.up.IsZero():
 		t.up = now
 	}
+	t.looked = began
 }
 
 // beginTime is how long a workload with ready pods may take until a queue has its first item. After it
@@ -316,20 +373,22 @@ func beginTime(members []*Member) (most time.Duration) {
 	return most
 }
 
-// crashed says which pod's containers have ended since it was examined before; "": none.
-func (p *pods) crashed(all []Pod) (what string) {
-	restarts := make(map[string]int, len(all))
+// compare says which pod's containers have ended since the look before ("": none), and whether a pod has become ready.
+func (p *pods) compare(all []Pod) (crashed string, replaced bool) {
+	seen := make(map[string]seenPod, len(all))
 	for _, one := range all {
-		if before := p.restarts[one.UID]; p.restarts != nil && one.Restarts > before {
-			what = fmt.Sprintf("A container of the workload has ended; its pod has %d restarts.", one.Restarts)
+		before := p.seen[one.UID]
+		if p.seen != nil && one.Restarts > before.restarts {
+			crashed = fmt.Sprintf("A container of the workload has ended; its pod has %d restarts.", one.Restarts)
 			if one.Problem != "" {
-				what += " " + one.Problem
+				crashed += " " + one.Problem
 			}
 		}
-		restarts[one.UID] = one.Restarts
+		replaced = replaced || one.Ready && !before.ready
+		seen[one.UID] = seenPod{one.Restarts, one.Ready || before.ready}
 	}
-	p.restarts = restarts
-	return what
+	p.seen = seen
+	return crashed, replaced
 }
 
 // examineAfter is when the pods are examined next.

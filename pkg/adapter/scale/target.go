@@ -152,8 +152,8 @@ func (t *target) decide(now time.Time) (view, action, time.Time) {
 // looks returns the look that a workload at rest needs, and when.
 func (t *target) looks(v *view) (action, time.Time) {
 	switch {
-	case t.examines(v):
-		return examine, t.examineAt
+	case t.examines(v), t.failures > 0 && t.failed == examine && len(examiners(t.members)) > 0: // also asleep: the right may have come
+		return examine, latest(t.examineAt, t.noTurn)
 	case t.observed():
 	case t.connects(): // it may have been scaled down meanwhile
 		return look, earliest(t.lookAt, t.lookedAt.Add(pollLeast))
@@ -170,7 +170,7 @@ func (t *target) connects() bool {
 
 // view is what decide needs.
 func (t *target) view(now time.Time) view {
-	v := view{known: t.known || len(t.members) == 0, replicas: t.replicas, active: t.active, hold: t.hold, maySleep: true}
+	v := view{known: t.known || len(t.members) == 0, replicas: t.replicas, active: latest(t.active, t.worked), hold: t.hold, maySleep: !t.unread}
 	for _, m := range t.members {
 		scale := &m.src.Scale
 		v.underWay += m.underWay

@@ -64,6 +64,9 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 	if spec.Scale != nil {
 		src.Scale = r.scale(o)
 		src.Company = src.Scale.Cooldown
+		if src.Scale.Sinkless { // when a key is done the workload falls asleep at once
+			src.Company = 0
+		}
 	}
 	if spec.CloudEventOverrides != nil {
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)

@@ -107,6 +107,15 @@ func (p *Page) Pop(now int64) (Row, Part, bool) {
 	return p.take(i), part, true
 }
 
+// Due is the time of the row that Pop returns; false if it returns none.
+func (p *Page) Due(now int64) (at int64, ok bool) {
+	i, _, ok := p.choose(now)
+	if !ok {
+		return 0, false
+	}
+	return p.rows[i].At, true
+}
+
 // ApartIsDue reports whether PopApart returns a row.
 func (p *Page) ApartIsDue(now int64) bool {
 	if len(p.rows) == 0 || p.rows[0].At > now {

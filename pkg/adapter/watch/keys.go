@@ -90,10 +90,12 @@ func ofWorkload(o *objects.Object, kind objects.Resource, src *schedule.Spec) bo
 	if kind.Group == w.Group() && kind.Kind == w.Kind && o.Name == w.Name {
 		return true
 	}
-	hash, _ := o.Labels["pod-template-hash"].(string) // of a Deployment's pods
 	return slices.ContainsFunc(o.Owners, func(owner objects.Owner) bool {
-		return groupOf(owner.APIVersion) == w.Group() && (owner.Kind == w.Kind && owner.Name == w.Name ||
-			w.Kind == "Deployment" && owner.Kind == "ReplicaSet" && owner.Name == w.Name+"-"+hash)
+		if owner.Kind != "ReplicaSet" || groupOf(owner.APIVersion) != "apps" {
+			return groupOf(owner.APIVersion) == w.Group() && owner.Kind == w.Kind && owner.Name == w.Name
+		}
+		hash, ok := strings.CutPrefix(owner.Name, w.Name+"-")
+		return ok && (o.Labels["pod-template-hash"] == hash || o.Labels["rollouts-pod-template-hash"] == hash)
 	})
 }
 

@@ -353,6 +353,10 @@ func TestOfWorkload_ByNameAndOwner(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+	src.Scale.APIVersion, src.Scale.Kind = "argoproj.io/v1alpha1", "Rollout"
+	if !ofWorkload(&objects.Object{Namespace: "ops", Name: "web-abc-1", Labels: map[string]any{"rollouts-pod-template-hash": "abc"}, Owners: owner("ReplicaSet", "web-abc")}, pod, src) {
+		t.Error("a pod of a Rollout wakes it")
+	}
 	src.Scale.Sinkless = false
 	if ofWorkload(&objects.Object{Namespace: "ops", Name: "web"}, deployment, src) {
 		t.Error("with a sink its owner may watch it")

@@ -171,7 +171,7 @@ func (s *RescheduleSourceSpec) setScaleDefaults() {
 
 // Sinkless reports whether the source sends no events: it only wakes its workload.
 func (s *RescheduleSourceSpec) Sinkless() bool {
-	return s.Scale != nil && s.Watch != nil && s.Sink.Ref == nil && s.Sink.URI == nil
+	return s.Scale != nil && s.Watch != nil && s.Sink == (duckv1.Destination{})
 }
 
 // ScaleAccount is the account that scales the workload, "" without spec.scale.

@@ -86,3 +86,15 @@ func TestTrimMetadata_KeepsTheFinalizer(t *testing.T) {
 		}
 	}
 }
+
+// A sink with an audience alone is a mistake, not a source without a sink.
+func TestSinkless_OnlyWithoutAnySink(t *testing.T) {
+	t.Parallel()
+	const rest = "scale: {targetRef: {apiVersion: apps/v1, kind: Deployment, name: x}}\nwatch: {resources: [{apiVersion: v1, kind: Secret}]}\n"
+	for spec, valid := range map[string]bool{rest: true, "sink: {}\n" + rest: true, "sink: {audience: x}\n" + rest: false, "sink: {CACerts: x}\n" + rest: false} {
+		o := object(t, spec)
+		if err := o.Validate(t.Context()); (err == nil) != valid || o.Spec.Sinkless() != valid {
+			t.Errorf("%q: sinkless %t, %v", spec, o.Spec.Sinkless(), err)
+		}
+	}
+}
