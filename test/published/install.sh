@@ -66,8 +66,8 @@ cert-manager() {
 }
 
 flux() {
-    module source-controller github.com/fluxcd/source-controller@v1.9.6 h1:nG534/bI6nVpyHra7ONAk6xDB3xPsVT+EOLHZHXPrrc=
-    module source-controller/api github.com/fluxcd/source-controller/api@v1.9.6 h1:h9+CsJVw4CNbMEsnEb11SGEhLfKzVTkWC0w7M8VX4Hk=
+    module source-controller github.com/fluxcd/source-controller@v1.9.0 h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY=
+    module source-controller/api github.com/fluxcd/source-controller/api@v1.9.0 h1:kO5elmtCk227YKAfpTY+8Q6rgozOYmeyRRskGZBEbbo=
     program fluxcd/source-controller source-controller .
     sums=
     module kustomize-controller github.com/fluxcd/kustomize-controller@v1.9.6 h1:XB+G3A0mky0j5uVHZWv4oSlS2RvZBoNIUhstIvY0JKE=
@@ -87,7 +87,7 @@ trust-manager() {
     module theirs github.com/cert-manager/trust-manager@v0.25.0 h1:nGtkHH9wEacI5uACdsq8wqCKWsCw1PMrwHPJcrUFUXA=
     program quay.io/jetstack/trust-manager theirs ./cmd/trust-manager
     sed -i 's/v0\.0\.0/v0.25.0/' "$into/theirs/deploy/charts/trust-manager/Chart.yaml" # as their release does
-    chart trust-manager cert-manager theirs/deploy/charts/trust-manager
+    chart trust-manager trust-manager theirs/deploy/charts/trust-manager
 }
 
 prometheus-operator() {
