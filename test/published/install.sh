@@ -73,6 +73,9 @@ flux() {
     module kustomize-controller github.com/fluxcd/kustomize-controller@v1.9.6 h1:XB+G3A0mky0j5uVHZWv4oSlS2RvZBoNIUhstIvY0JKE=
     module kustomize-controller/api github.com/fluxcd/kustomize-controller/api@v1.9.6 h1:7XiuW+l3YYXWeIwLJ8w34zHlJyMUEKosBIxLIki9J3I=
     program fluxcd/kustomize-controller kustomize-controller .
+    tar -C "$into/artifact" --owner=0 --group=0 --mtime=@0 -czf "$into/artifact.tgz" configmap.yaml
+    crane append -f "$into/artifact.tgz" -t "$KO_DOCKER_REPO/published/flux/sample:latest" >"$into/artifact.log" 2>&1 || fail "$(cat "$into/artifact.log")"
+    sed -i "s#REGISTRY#$KO_DOCKER_REPO#" "$into/sample.yaml"
 }
 
 external-secrets() {
@@ -127,7 +130,8 @@ layered() {
 # No operator with JOSDK is published: this one is ours, examples/java-webpage, resident, with JOSDK as published.
 josdk() {
     local example=examples/java-webpage
-    [ -f $example/target/webpage.jar ] || fail "run make java"
+    [ -f $example/target/webpage.jar ] || mvn --batch-mode --quiet --file java/pom.xml --projects ../$example --also-make \
+        -DskipTests package >"$into/mvn.log" 2>&1 || fail "$example cannot be built: $(tail -n 30 "$into/mvn.log")"
     cp -r $example/config "$into"
     place example.com/webpages "$(cat $example/image.sh $example/target/webpage.jar | sha256sum)" env "CRANE=$programs/crane" $example/image.sh "$into/image"
 }
