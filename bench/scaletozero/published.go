@@ -59,7 +59,7 @@ func (c *cluster) published(ctx context.Context, each time.Duration) *published 
 		for range 2 {
 			wait(ctx, each/3)
 			for group := range groups {
-				sample := repo + "/test/published/" + group + "/sample.yaml"
+				sample := repo + "/bin/published/" + group + "/sample.yaml" // with the names of the registry
 				run(ctx, "", "kubectl", "delete", "--ignore-not-found", "--wait=false", "-f", sample)
 				run(ctx, "", "kubectl", "apply", "-f", sample)
 			}
