@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,21 @@ spec:
         env: [{name: NAMESPACE, value: SPACED}ENV]
 `))
 }
+
+// metricsRight lets the operator judge tokens, and its account get the metrics.
+const metricsRight = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: SPACE-metrics}
+rules: [{nonResourceURLs: [/metrics], verbs: [get]}, {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]},
+  {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: SPACE-metrics}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: SPACE-metrics}
+subjects: [{kind: ServiceAccount, name: operator, namespace: SPACE}]
+`
 
 // sleeper is a source that puts the operator to sleep.
 type sleeper struct{ *source }
@@ -157,12 +173,26 @@ func TestSinkless_StartsOnceForEachChange(t *testing.T) {
 	n.asleep()
 }
 
-// Work that takes longer than cooldown is not cut off, and an operator that waits for its Lease has not begun.
+// Work that takes longer than cooldown is not cut off, and an operator that waits for its Lease has not begun. Its metrics
+// are https and ask for a token, as kubebuilder's do: without the right to get them the condition says so.
 func TestSinkless_WorksAndWaitsForItsLease(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "sinkless-lease")
-	resident(n, `, {name: METRICS, value: ":8080"}, {name: WORK, value: 8s}, {name: LEASE, value: resident}`)
-	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, busy: {port: 8080}"))}
+	resident(n, `, {name: METRICS, value: ":8443"}, {name: SECURE, value: "yes"}, {name: WORK, value: 8s}, {name: LEASE, value: resident}`)
+	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, startTimeout: 30s, busy: {port: 8443}"))}
+	eventually(t, patience, "Scaled is NoMetrics", func() error {
+		c := s.get().Status.GetCondition(v1alpha1.ConditionScaled)
+		if s.put("right", `{"delay": 0}`); c == nil || c.Reason != "NoMetrics" || !strings.Contains(c.Message, "/metrics answered") {
+			return fmt.Errorf("it is %+v", c)
+		}
+		return nil
+	})
+	t.Cleanup(func() {
+		if err := kubectl(context.Background(), "delete", "clusterrole,clusterrolebinding", n.name+"-metrics"); err != nil {
+			t.Error(err)
+		}
+	})
+	n.apply(strings.ReplaceAll(metricsRight, "SPACE", n.name))
 	n.asleep()
 	began := time.Now()
 	generation := s.change("a", 1)

@@ -243,9 +243,11 @@ func newCreate(p *program) *cobra.Command {
 			if err != nil {
 				return usage("--observe: %w", err)
 			}
-			if seen, err = (inspector{s}).observed(ctx, o, ref, func(flag string) bool {
-				f := c.Flags().Lookup(flag)
-				return f.Changed && f.Value.String() != "false"
+			if seen, err = (inspector{s}).observed(ctx, o, ref, func(flag string) string {
+				if f := c.Flags().Lookup(flag); f.Changed && f.Value.String() != "false" {
+					return f.Value.String()
+				}
+				return ""
 			}); err != nil {
 				return err
 			}

@@ -100,9 +100,10 @@ func (seen *observation) admitCallers(ref workloadRef, force bool) error {
 	return nil
 }
 
-// observed makes the spec of a source that observes a workload as it runs today. given reports whether a flag
-// of the command is set.
-func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, ref workloadRef, given func(flag string) bool) (*observation, error) {
+// observed makes the spec of a source that observes a workload as it runs today. value is of a flag of the
+// command; "": it is not set. The account is the workload's own, whose token its pods have, or --scale-service-account.
+func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, ref workloadRef, value func(flag string) string) (*observation, error) {
+	given := func(flag string) bool { return value(flag) != "" }
 	resource, err := s.resourceOf(ref)
 	if err != nil {
 		return nil, err
@@ -113,9 +114,20 @@ func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, r
 	}
 	account, _, _ := unstructured.NestedString(target.Object, "spec", "template", "spec", "serviceAccountName")
 	account = cmp.Or(account, "default")
-	rights, unknown, err := s.rightsOf(ctx, account)
+	own, unknown, err := s.rightsOf(ctx, account)
 	if err != nil {
 		return nil, err
+	}
+	rights := own
+	if other := value("scale-service-account"); other != "" && other != account {
+		account = other
+		if rights, unknown, err = s.rightsOf(ctx, account); err != nil {
+			return nil, err
+		}
+	}
+	if rights.all {
+		return nil, usage("ServiceAccount %s may do everything, and the adapter uses the token of no such account. Make a ServiceAccount that may list and watch "+
+			"what %s %s works on, and give it with --scale-service-account", account, ref.Kind, ref.Name)
 	}
 	seen := &observation{unknown: unknown}
 	if err := s.callers(ctx, target, seen); err != nil {
@@ -150,7 +162,7 @@ func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, r
 		seen.note("Each kind wakes by its own name. For kinds that belong to others, add owner (docs/reschedulesource.md), or a change of them counts as a start of its own.")
 		seen.note("Timers inside of the workload are not seen: set --max-interval to its resync period.")
 	} else {
-		seen.sleeps(target, scale, account, given, rights.leases)
+		seen.sleeps(target, scale, account, given, own.leases)
 		seen.note("Each object of a kind that the account may watch wakes the workload, also one that it does not look at: key watch shows which do. " +
 			"A selector in spec.watch.resources narrows them.")
 		if slices.ContainsFunc(kinds, func(k any) bool { return k.(map[string]any)["key"] != nil }) {
@@ -267,6 +279,7 @@ type namespaces map[schema.GroupResource]map[string]bool
 type rights struct {
 	watched namespaces // to list and watch
 	leases  bool       // it may write Leases
+	all     bool       // it may do everything
 }
 
 // rightsOf reads what the account may do from the Roles that are bound to it.
@@ -275,6 +288,7 @@ func (s inspector) rightsOf(ctx context.Context, account string) (may rights, un
 	grant := func(namespace string, rules []rbacv1.PolicyRule, role string) {
 		for _, r := range rules {
 			may.leases = may.leases || writesLeases(&r)
+			may.all = may.all || namespace == "" && slices.Contains(r.Verbs, "*") && slices.Contains(r.APIGroups, "*") && slices.Contains(r.Resources, "*")
 			if len(r.ResourceNames) > 0 {
 				continue // a list needs more
 			}

@@ -104,6 +104,24 @@ func TestObserve_KindsOfTheAccount(t *testing.T) {
 	}
 }
 
+// An account that may do everything is refused, because the adapter never uses its token; another one watches what it may.
+func TestObserve_NotAsAnAdministrator(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	c.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/wide", `{"kind":"ClusterRole","rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`)
+	c.put("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"kind":"ClusterRoleBindingList","items":[
+		{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"a"},"roleRef":{"kind":"ClusterRole","name":"wide"},"subjects":[{"kind":"ServiceAccount","name":"operator","namespace":"ops"}]},
+		{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"operator"},"subjects":[{"kind":"ServiceAccount","name":"watcher","namespace":"ops"}]}]}`)
+	if code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites"); code != exitUsage || !strings.Contains(errs, "ServiceAccount operator may do everything") || !strings.Contains(errs, "--scale-service-account") {
+		t.Errorf("%d, %s", code, errs)
+	}
+	code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites", "--scale-service-account", "watcher")
+	if got := c.spec("ops", "seen"); code != 0 || !strings.Contains(got, `"kind":"Website"}],"serviceAccountName":"watcher"}`) || !strings.Contains(got, `"serviceAccountName":"watcher","targetRef"`) {
+		t.Errorf("%d, %s, %s", code, errs, got)
+	}
+}
+
 // operates changes the Deployment of the operator: its replicas, annotations of its pods, and its containers.
 func (c *cluster) operates(replicas int, annotations, containers string) {
 	const path = "/apis/apps/v1/namespaces/ops/deployments/websites"

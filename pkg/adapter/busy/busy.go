@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/scale"
@@ -45,11 +46,19 @@ const (
 )
 
 // Reader reads metrics. It may be used concurrently.
-type Reader struct{ client *http.Client }
+type Reader struct {
+	client *http.Client
+
+	mu  sync.Mutex
+	tls map[string]bool // addresses that speak https: each try of http would be a line in the log of the workload
+}
+
+// maxKnown bounds Reader.tls.
+const maxKnown = 1000
 
 // NewReader returns a Reader.
 func NewReader() *Reader {
-	return &Reader{&http.Client{
+	return &Reader{tls: map[string]bool{}, client: &http.Client{
 		Timeout:       Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -66,29 +75,51 @@ func NewReader() *Reader {
 func (r *Reader) Read(ctx context.Context, address, path string, token func() (string, error)) (scale.Work, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	answer, err := r.get(ctx, "http://"+address+path, "")
+	at, secure := "http://"+address+path, r.isTLS(address)
+	var got *answer
+	var err error
+	if !secure {
+		got, err = r.get(ctx, at, "")
+		secure = errors.Is(err, errNotHTTP) || err == nil && speaksTLS(got)
+	}
+	if secure {
+		at = "https://" + address + path
+	}
+	if ctx.Err() == nil && (secure || err == nil && (got.status == http.StatusUnauthorized || got.status == http.StatusForbidden)) {
+		var t string
+		if t, err = token(); err != nil {
+			return scale.Work{}, err
+		}
+		got, err = r.get(ctx, at, t)
+	}
+	r.remember(address, secure && err == nil)
 	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, errNotHTTP), err == nil && speaksTLS(answer):
-		answer, err = r.withToken(ctx, "https://"+address+path, token)
-	case err == nil && (answer.status == http.StatusUnauthorized || answer.status == http.StatusForbidden):
-		answer, err = r.withToken(ctx, "http://"+address+path, token)
-	}
-	if err != nil {
+	case err != nil:
 		return scale.Work{}, err
+	case got.status != http.StatusOK:
+		return scale.Work{}, fmt.Errorf("%s answered %d", at, got.status)
 	}
-	if answer.status != http.StatusOK {
-		return scale.Work{}, fmt.Errorf("http://%s%s answered %d", address, path, answer.status)
-	}
-	return answer.work, nil
+	return got.work, nil
 }
 
-func (r *Reader) withToken(ctx context.Context, url string, token func() (string, error)) (*answer, error) {
-	t, err := token()
-	if err != nil {
-		return nil, err
+func (r *Reader) isTLS(address string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tls[address]
+}
+
+// remember notes whether an address speaks https. Pods have the addresses of others later.
+func (r *Reader) remember(address string, speaks bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !speaks {
+		delete(r.tls, address)
+		return
 	}
-	return r.get(ctx, url, t)
+	if len(r.tls) >= maxKnown {
+		clear(r.tls)
+	}
+	r.tls[address] = true
 }
 
 // answer is what metrics say; of another status than 200 it has the beginning.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -85,6 +87,36 @@ func TestRead_SendsTheTokenOnlyToWhoAsks(t *testing.T) {
 		if got, err := read(t, s, secret); !got.Known || err != nil {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+}
+
+// A port that speaks https is tried with http once: each time is a line in its log. Another one may have its address later.
+func TestRead_RemembersHTTPS(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := httptest.NewUnstartedServer(guarded(idle))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&log, nil), slog.LevelError)
+	s.StartTLS()
+	r, address := NewReader(), s.Listener.Addr().String()
+	for range 3 {
+		if got, err := r.Read(t.Context(), address, "/metrics", secret); !got.Known || err != nil {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	s.Close()
+	if n := strings.Count(log.String(), "TLS handshake error"); n != 1 {
+		t.Errorf("%d lines in its log:\n%s", n, &log)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := &httptest.Server{Listener: listener, Config: &http.Server{Handler: serve(idle)}}
+	plain.Start()
+	defer plain.Close()
+	_, _ = r.Read(t.Context(), address, "/metrics", secret)
+	if got, err := r.Read(t.Context(), address, "/metrics", none); !got.Known || err != nil {
+		t.Errorf("another one with its address: %+v, %v", got, err)
 	}
 }
 

@@ -5,8 +5,9 @@
 //
 // test/cluster measures it beside a RescheduleSource, over the same faults; test/e2e lets a source put
 // it to sleep. KUBECONFIG is the API server, NAMESPACE is where its objects are, and RECORDER is the
-// URL to report to. METRICS is the address of its metrics, LEASE the name of a Lease that it holds
-// and does not release, WORK how long a run takes; without them it has none.
+// URL to report to. METRICS is the address of its metrics, SECURE makes them https for who may get them,
+// as kubebuilder does, LEASE is the name of a Lease that it holds and does not release, WORK how long a run takes;
+// without them it has none.
 package main
 
 import (
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,9 +46,13 @@ func serve() error {
 	if err != nil {
 		return fmt.Errorf("WORK: %w", err)
 	}
+	metrics := server.Options{BindAddress: cmp.Or(os.Getenv("METRICS"), "0")}
+	if os.Getenv("SECURE") != "" {
+		metrics.SecureServing, metrics.FilterProvider = true, filters.WithAuthenticationAndAuthorization
+	}
 	mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Cache:          cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
-		Metrics:        server.Options{BindAddress: cmp.Or(os.Getenv("METRICS"), "0")},
+		Metrics:        metrics,
 		LeaderElection: lease != "", LeaderElectionID: lease, LeaderElectionNamespace: namespace,
 	})
 	if err != nil {
