@@ -73,7 +73,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	request.Delay, request.Backoff = new(time.Duration(0)), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
 	item := sdk.Item{Key: "k", Request: request}
 	counts := sdk.Counts{CompanyUntil: far, Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
-	counts.Scale = &sdk.Scale{State: "Asleep", Since: new(far), Starts: 1, AwakeSeconds: 1, ObservedSeconds: 2, LastStart: "1s", Reason: "r", Message: "m"}
+	counts.Scale = &sdk.Scale{State: "Asleep", Since: new(far), Starts: 1, AwakeSeconds: 1, ObservedSeconds: 2, LastStart: "1s", QuietRuns: 2, QuietEverySeconds: 600, Requeues: 3, Reason: "r", Message: "m"}
 	filled(t, item)
 	filled(t, *request.Backoff)
 	filled(t, *event, "ID", "Source", "Time", "Base64")
