@@ -119,6 +119,14 @@ func (w *world) hand(name string, n int32) {
 	w.set(name, n)
 }
 
+// looks is how often pods were examined.
+func (w *world) looks() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.examined
+}
+
 func (w *world) have(name string) int32 {
 	synctest.Wait()
 	w.mu.Lock()

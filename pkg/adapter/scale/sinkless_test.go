@@ -290,8 +290,8 @@ func TestSinkless_IsNotExaminedAsleep(t *testing.T) {
 	in(t, func(w *world) {
 		w.source("web", withMetrics)
 		pass(time.Hour)
-		if w.examined > 0 || slices.Contains(w.calls, "web=1") {
-			t.Errorf("examined %d times, calls %v", w.examined, w.calls)
+		if w.looks() > 0 || slices.Contains(w.calls, "web=1") {
+			t.Errorf("examined %d times, calls %v", w.looks(), w.calls)
 		}
 	})
 }
