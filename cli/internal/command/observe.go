@@ -9,7 +9,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,7 +164,11 @@ func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, r
 		seen.note("Each kind wakes by its own name. For kinds that belong to others, add owner (docs/reschedulesource.md), or a change of them counts as a start of its own.")
 		seen.note("Timers inside of the workload are not seen: set --max-interval to its resync period.")
 	} else {
-		seen.sleeps(target, scale, account, given, own.leases)
+		lease := time.Duration(0)
+		if own.leases {
+			lease = s.leaseOf(ctx, ref.Name)
+		}
+		seen.sleeps(target, scale, account, lease, given)
 		seen.note("Each object of a kind that the account may watch wakes the workload, also one that it does not look at: key watch shows which do. " +
 			"A selector in spec.watch.resources narrows them.")
 		if slices.ContainsFunc(kinds, func(k any) bool { return k.(map[string]any)["key"] != nil }) {
@@ -177,11 +183,11 @@ func (s inspector) observed(ctx context.Context, o *unstructured.Unstructured, r
 	return seen, err
 }
 
-// maxLeaseWait is how long client-go's leader election waits for a Lease that was not released.
-const maxLeaseWait = "15s"
+// defaultLease is how long the Lease of controller-runtime lasts, and leaseMargin what a start takes besides.
+const defaultLease, leaseMargin = 15 * time.Second, 15 * time.Second
 
 // sleeps finds out when a workload without a sink works, and says what is lost while it sleeps.
-func (seen *observation) sleeps(target *unstructured.Unstructured, scale map[string]any, account string, given func(flag string) bool, leases bool) {
+func (seen *observation) sleeps(target *unstructured.Unstructured, scale map[string]any, account string, lease time.Duration, given func(flag string) bool) {
 	found := findMetrics(target)
 	busy := found.port != 0 || given("scale-busy-port")
 	switch {
@@ -199,7 +205,7 @@ func (seen *observation) sleeps(target *unstructured.Unstructured, scale map[str
 			seen.note("Port %d may ask for a token. Then ServiceAccount %s needs get on the nonResourceURL /metrics: a ClusterRole with that rule, and a ClusterRoleBinding.", found.port, account)
 		}
 	}
-	seen.elects(target, scale, account, leases, busy || given("scale-cooldown"))
+	seen.elects(target, scale, account, cmp.Or(lease, defaultLease), lease > 0, busy || given("scale-cooldown"))
 	if !given("max-interval") {
 		finds := "Without scale.busy nothing finds them: look in its documentation."
 		if busy {
@@ -210,22 +216,40 @@ func (seen *observation) sleeps(target *unstructured.Unstructured, scale map[str
 }
 
 // elects says what leader election costs. Where only silence says that the workload is idle, the cooldown
-// is longer than the wait: else it would be put to sleep before it has begun.
-func (seen *observation) elects(target *unstructured.Unstructured, scale map[string]any, account string, leases, isLong bool) {
+// is longer than the wait: else it would be put to sleep before it has begun, at each start, if it was killed once.
+func (seen *observation) elects(target *unstructured.Unstructured, scale map[string]any, account string, lease time.Duration, leases, isLong bool) {
 	e := findElection(target)
 	if e.flag != "" && !e.on || e.flag == "" && !leases {
 		return
 	}
-	cost := "A start may then wait up to " + maxLeaseWait + " for the Lease of the pod before, unless the workload releases it at its end (controller-runtime: LeaderElectionReleaseOnCancel)."
+	cost := fmt.Sprintf("A start may then wait %s for the Lease of the pod before, unless the workload releases it at its end (controller-runtime: LeaderElectionReleaseOnCancel), "+
+		"and always after its pod was killed.", lease)
 	if !isLong {
-		scale["cooldown"] = "30s"
-		cost += " So cooldown is 30s: it must be longer than the duration of that Lease."
+		cooldown := (2*lease + leaseMargin).String() // the wait, and as long until it has listed and asks again
+		scale["cooldown"] = cooldown
+		cost += " So cooldown is " + cooldown + ": with less than that wait a workload that was killed once never works again."
 	}
 	if e.flag == "" {
 		seen.cannotKnow("Whether leader election is on: no argument says so, but ServiceAccount %s may write Leases. %s", account, cost)
 		return
 	}
 	seen.note("Leader election is on. %s With one replica it is not needed: %s=false switches it off.", cost, e.flag)
+}
+
+// leaseOf is the longest duration of a Lease that a pod of the workload holds, or the default.
+func (s inspector) leaseOf(ctx context.Context, workload string) time.Duration {
+	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
+	all, err := listed[coordinationv1.Lease](ctx, s.session, leases, "")
+	if err != nil {
+		all, _ = listed[coordinationv1.Lease](ctx, s.session, leases, s.namespace) // none: the default
+	}
+	longest := defaultLease
+	for _, l := range all {
+		if holder, seconds := l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds; holder != nil && seconds != nil && strings.HasPrefix(*holder, workload+"-") {
+			longest = max(longest, time.Duration(*seconds)*time.Second)
+		}
+	}
+	return longest
 }
 
 // entry makes the entry of a kind in spec.watch.resources.
@@ -318,14 +342,14 @@ func (s inspector) rightsOf(ctx context.Context, account string) (may rights, un
 				b.Kind == rbacv1.GroupKind && slices.Contains([]string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + s.namespace}, b.Name)
 		})
 	}
-	everywhere, err := listed[rbacv1.ClusterRoleBinding](ctx, s.session, "clusterrolebindings", "")
+	everywhere, err := listed[rbacv1.ClusterRoleBinding](ctx, s.session, rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), "")
 	if err != nil {
 		return may, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
 	}
-	bindings, err := listed[rbacv1.RoleBinding](ctx, s.session, "rolebindings", "")
+	bindings, err := listed[rbacv1.RoleBinding](ctx, s.session, rbacv1.SchemeGroupVersion.WithResource("rolebindings"), "")
 	if apierrors.IsForbidden(err) {
 		unknown = append(unknown, "You may not list the RoleBindings of other namespaces: rights there are not known.")
-		bindings, err = listed[rbacv1.RoleBinding](ctx, s.session, "rolebindings", s.namespace)
+		bindings, err = listed[rbacv1.RoleBinding](ctx, s.session, rbacv1.SchemeGroupVersion.WithResource("rolebindings"), s.namespace)
 	}
 	if err != nil {
 		return may, nil, fmt.Errorf("reading which roles are bound to ServiceAccount %s: %w", account, err)
@@ -385,8 +409,8 @@ func writesLeases(r *rbacv1.PolicyRule) bool {
 	return has(r.APIGroups, "coordination.k8s.io") && has(r.Resources, "leases") && has(r.Verbs, "create", "update", "patch")
 }
 
-func listed[T any](ctx context.Context, s *session, name, namespace string) (all []T, err error) {
-	list, err := s.api.Resource(rbacv1.SchemeGroupVersion.WithResource(name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+func listed[T any](ctx context.Context, s *session, resource schema.GroupVersionResource, namespace string) (all []T, err error) {
+	list, err := s.api.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

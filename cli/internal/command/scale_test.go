@@ -70,7 +70,7 @@ func TestObserve_KindsOfTheAccount(t *testing.T) {
 	c := newCluster(t)
 	withOperator(c)
 	code, out, errs := c.run(false, "create", "seen", "--observe", "deployment/websites", "--max-interval", "10h")
-	const want = `{"maxInterval":"10h","scale":{"cooldown":"30s","mode":"Observe","targetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"websites"}},` +
+	const want = `{"maxInterval":"10h","scale":{"cooldown":"45s","mode":"Observe","targetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"websites"}},` +
 		`"watch":{"namespaceSelector":{},"resources":[{"apiVersion":"apps/v1","changes":"Any","kind":"Deployment"},{"apiVersion":"example.com/v1","changes":"Any","kind":"Website"}],"serviceAccountName":"operator"}}`
 	if got := c.spec("ops", "seen"); code != 0 || got != want {
 		t.Errorf("%d, %s%s: the spec is\n%s, want\n%s", code, out, errs, got, want)
@@ -79,7 +79,7 @@ func TestObserve_KindsOfTheAccount(t *testing.T) {
 		"Not known: ClusterRole wide allows *", "Not known: ClusterRole gone cannot be read", "Not known: events is left out: operators write", "Not known: leases.coordination.k8s.io is left out: operators write",
 		"Not known: gadgets.example.com is left out: the API server has no such kind", "Not known: secrets is left out: it may be watched in namespaces ops only",
 		"Not known: Where the workload serves metrics: no argument, port or annotation names it. So it stays awake for cooldown",
-		"Not known: Whether leader election is on: no argument says so, but ServiceAccount operator may write Leases.", "So cooldown is 30s",
+		"Not known: Whether leader election is on: no argument says so, but ServiceAccount operator may write Leases.", "So cooldown is 45s",
 		"Note: Service websites selects its pods: nothing answers there",
 	} {
 		if !strings.Contains(errs, part) {
@@ -101,6 +101,22 @@ func TestObserve_KindsOfTheAccount(t *testing.T) {
 		if code, _, errs := c.run(false, "create", "x", "--observe", bad); code != exitUsage || !strings.Contains(errs, "deployment/NAME") {
 			t.Errorf("%s: %d, %s", bad, code, errs)
 		}
+	}
+}
+
+// Without metrics the cooldown is longer than the Lease that a pod of the operator holds: after a kill -9 each start waits
+// for all of it, and with less the operator never worked again.
+func TestObserve_CooldownOutlastsTheLease(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	withOperator(c)
+	lease := func(holder string, seconds int) string {
+		return fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"l"},"spec":{"holderIdentity":%q,"leaseDurationSeconds":%d}}`, holder, seconds)
+	}
+	c.put("/apis/coordination.k8s.io/v1/leases", `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","items":[`+lease("websites-5d8f-x_uuid", 60)+`,`+lease("other-1", 600)+`]}`)
+	code, _, errs := c.run(false, "create", "seen", "--observe", "deployment/websites")
+	if got := c.spec("ops", "seen"); code != 0 || !strings.Contains(got, `"cooldown":"2m15s"`) || !strings.Contains(errs, "wait 1m0s for the Lease") {
+		t.Errorf("%d, %s, %s", code, got, errs)
 	}
 }
 
@@ -146,7 +162,7 @@ func TestObserve_ReadsTheArguments(t *testing.T) {
 	for _, part := range []string{
 		"Note: Its metrics on port 8443 (--metrics-bind-address of container manager) say when it works.",
 		"Port 8443 may ask for a token. Then ServiceAccount operator needs get on the nonResourceURL /metrics",
-		"Leader election is on. A start may then wait up to 15s", "--leader-elect=false switches it off.",
+		"Leader election is on. A start may then wait 15s", "--leader-elect=false switches it off.",
 		"Timers inside of the workload", "--max-interval wakes it. After an hour savings says",
 	} {
 		if !strings.Contains(errs, part) {
@@ -154,7 +170,7 @@ func TestObserve_ReadsTheArguments(t *testing.T) {
 		}
 	}
 	c.operates(1, `{}`, `[{"name":"manager","args":["--leader-elect"]}]`)
-	if code, _, errs = c.run(false, "create", "own", "--observe", "deployment/websites", "--scale-cooldown", "5m"); code != 0 || strings.Contains(errs, "30s") ||
+	if code, _, errs = c.run(false, "create", "own", "--observe", "deployment/websites", "--scale-cooldown", "5m"); code != 0 || strings.Contains(errs, "So cooldown") ||
 		!strings.Contains(c.spec("ops", "own"), `"scale":{"cooldown":"5m","mode":"Observe","targetRef"`) || !strings.Contains(errs, "Without scale.busy nothing finds them") {
 		t.Errorf("%d, %s: %s", code, errs, c.spec("ops", "own"))
 	}
