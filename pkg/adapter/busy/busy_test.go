@@ -111,7 +111,7 @@ func TestRead_RemembersHTTPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := &httptest.Server{Listener: listener, Config: &http.Server{Handler: serve(idle)}}
+	plain := &httptest.Server{Listener: listener, Config: &http.Server{Handler: serve(idle), ReadHeaderTimeout: Timeout}}
 	plain.Start()
 	defer plain.Close()
 	_, _ = r.Read(t.Context(), address, "/metrics", secret)

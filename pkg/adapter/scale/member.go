@@ -139,7 +139,7 @@ func (m *Member) Admit(overdue time.Duration) bool {
 	}
 	now := time.Now()
 	if m.sinkless() {
-		return m.admitEnd(now.Add(-overdue), now)
+		return m.admitEnd(now.Add(-overdue))
 	}
 	if m.due.IsZero() || m.due.After(now) {
 		m.due = now

@@ -102,7 +102,7 @@ func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
 }
 
 // admitEnd reports whether a key that was due then is done or has failed.
-func (m *Member) admitEnd(due, now time.Time) bool {
+func (m *Member) admitEnd(due time.Time) bool {
 	m.due = due
 	m.target.worked = latest(m.target.worked, due)
 	m.waits = due.After(m.failedAt) && !m.isDone(due)
