@@ -37,13 +37,16 @@ func publishedSleeps(t *testing.T, turn func()) {
 			t.Fatal(err)
 		}
 	}
-	must("test/published/install.sh cert-manager trust-manager\nkubectl apply -f bin/published/cert-manager/sample.yaml")
+	must("test/published/install.sh cert-manager trust-manager")
 	t.Cleanup(func() {
 		for _, file := range []string{"bin/published/cert-manager/sample.yaml", "bin/published/trust-manager/all.yaml", "bin/published/cert-manager/all.yaml"} {
 			if err := kubectl(context.Background(), "delete", "--ignore-not-found", "--timeout=2m", "-f", "../../"+file); err != nil {
 				t.Error(err)
 			}
 		}
+	})
+	eventually(t, patience, "cert-manager's webhook has its CA", func() error {
+		return do("kubectl apply -f bin/published/cert-manager/sample.yaml")
 	})
 	turn()
 	must(n.onPageOf(sleepPage, "--dry-run"))
