@@ -124,6 +124,18 @@ func (s *source) isUnderWay(key string) error {
 	return nil
 }
 
+// isScaled waits until the condition Scaled has a reason.
+func (s *source) isScaled(reason string) {
+	s.t.Helper()
+	eventually(s.t, patience, "Scaled is "+reason, func() error {
+		c := s.get().Status.GetCondition(v1alpha1.ConditionScaled)
+		if c == nil || c.Reason != reason {
+			return fmt.Errorf("it is %+v", c)
+		}
+		return nil
+	})
+}
+
 // A pod that is slow to be ready costs no attempt, and one that answers 503 while it warms costs retries. What has no
 // image, or whose account has no right, says so, and recovers.
 func TestScale_WorkloadDoesNotStart(t *testing.T) {
@@ -131,23 +143,13 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	n := newNamespace(t, "noscale")
 	n.deploy("operator", 1, rule{"warms", behaviour{Status: 503, Failures: 2}})
 	s := n.source("sleeper", scaled(", startTimeout: 20s")+"delivery: {backoffDelay: PT1S, backoffPolicy: linear, backoffMax: PT2S}\n")
-	is := func(reason string) {
-		t.Helper()
-		eventually(t, patience, "Scaled is "+reason, func() error {
-			c := s.get().Status.GetCondition(v1alpha1.ConditionScaled)
-			if c == nil || c.Reason != reason {
-				return fmt.Errorf("it is %+v", c)
-			}
-			return nil
-		})
-	}
 	// The account comes later. Where the operator is awake, deliveries need no right.
 	n.apply("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: scaler}\n")
-	is("Forbidden")
+	s.isScaled("Forbidden")
 	s.put("awake", `{"delay": 0}`)
 	n.awaitRuns(patience, "awake", 1)
 	scales(n)
-	is("Scaled")
+	s.isScaled("Scaled")
 	n.asleep()
 	n.patched(`{"spec":{"template":{"spec":{"containers":[` + strings.Replace(containerOf(n, []rule{{"warms", behaviour{Status: 503, Failures: 2}}}), "{name: function",
 		`{readinessProbe: {tcpSocket: {port: 8080}, initialDelaySeconds: 10}, name: function`, 1) + `]}}}}`)
@@ -166,10 +168,10 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	}
 	set("example.invalid/none")
 	s.put("none", `{"delay": 0}`)
-	is("StartTimeout")
+	s.isScaled("StartTimeout")
 	set(image)
 	n.awaitRuns(patience, "none", 1)
-	is("Scaled")
+	s.isScaled("Scaled")
 	n.asleep()
 }
 

@@ -211,36 +211,26 @@ func TestSinkless_FailuresAreRetried(t *testing.T) {
 	n := newNamespace(t, "sinkless-fails")
 	resident(n, `, {name: WORK, value: soon}`) // it ends at once
 	s := sleeper{n.source("sleeper", sleeping(", cooldown: 2s, startTimeout: 10s"))}
-	is := func(reason string) {
-		t.Helper()
-		eventually(t, patience, "Scaled is "+reason, func() error {
-			c := s.get().Status.GetCondition(v1alpha1.ConditionScaled)
-			if c == nil || c.Reason != reason {
-				return fmt.Errorf("it is %+v", c)
-			}
-			return nil
-		})
-	}
 	generation := s.change("a", 1)
-	is("Crashed")
+	s.isScaled("Crashed")
 	set := func(env, image string) {
 		n.patched(fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{name: operator, image: %q, env: [{name: NAMESPACE, value: %s}%s]}]}}}}`, image, n.name, env))
 	}
 	set("", images.resident)
 	s.seen("a", generation)
-	is("Scaled")
+	s.isScaled("Scaled")
 	n.asleep()
 	set("", "example.invalid/none")
 	generation = s.change("a", 2)
-	is("StartTimeout")
+	s.isScaled("StartTimeout")
 	if m := s.get().Status.Scale.Message; !strings.Contains(m, "Image") && !strings.Contains(m, "ErrImage") {
 		t.Errorf("the message does not say that there is no image: %s", m)
 	}
 	set("", images.resident)
 	s.seen("a", generation)
-	is("Scaled")
+	s.isScaled("Scaled")
 	n.asleep()
 	n.apply(manifestOf("sleeper", sleeping(", cooldown: 2s, startTimeout: 10s, busy: {port: 8080}")))
 	s.change("a", 3)
-	is("NoMetrics")
+	s.isScaled("NoMetrics")
 }

@@ -36,8 +36,7 @@ func (t *target) call(act action) {
 	workloads := t.workloads()
 	t.mu.Unlock()
 	var replicas, was int32
-	err := errNoMember
-	for _, w := range workloads {
+	err := asEach(workloads, func(w schedule.Workload) (err error) {
 		account := objects.Account{Namespace: t.id.namespace, Name: w.Account}
 		api := t.keeper.cfg.API
 		switch act {
@@ -51,10 +50,8 @@ func (t *target) call(act action) {
 			replicas, err = api.Replicas(t.keeper.ctx, account, w)
 			was = replicas
 		}
-		if _, forbidden := errors.AsType[*objects.Forbidden](err); !forbidden {
-			break // another account may have the right
-		}
-	}
+		return err
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -83,13 +80,11 @@ func (t *target) examine() {
 		return
 	}
 	var health Health
-	err := errNoMember
-	for _, e := range all {
-		health, err = t.keeper.cfg.API.Examine(t.keeper.ctx, objects.Account{Namespace: t.id.namespace, Name: e.workload.Account}, e.workload, e.busy)
-		if _, forbidden := errors.AsType[*objects.Forbidden](err); !forbidden {
-			break // another account may have the right
-		}
-	}
+	err := asEach(all, func(e examiner) (err error) {
+		account := objects.Account{Namespace: t.id.namespace, Name: e.workload.Account}
+		health, err = t.keeper.cfg.API.Examine(t.keeper.ctx, account, e.workload, e.busy)
+		return err
+	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -104,6 +99,18 @@ func (t *target) examine() {
 		t.found(examine, health.Replicas, health.Replicas, began, now)
 	}
 	t.examined(&health, err, began, now)
+}
+
+// asEach makes a call as one account after the other, until one has the right to make it.
+func asEach[A any](accounts []A, call func(A) error) error {
+	err := errNoMember
+	for _, a := range accounts {
+		err = call(a)
+		if _, forbidden := errors.AsType[*objects.Forbidden](err); !forbidden {
+			break
+		}
+	}
+	return err
 }
 
 var errNoMember = errors.New("no source scales the workload any more")

@@ -15,14 +15,13 @@ const maxRequeues = 1e6
 // quiet counts what an observed workload does while it would sleep.
 type quiet struct {
 	began                time.Time // of the first run
-	last                 time.Time // run
 	reconciles, requeues float64   // when it was examined last; less than 0: it was not
 	ran                  bool      // in the last look
 	woken                bool      // it would have been awake since the last look
 }
 
 func newQuiet(saved schedule.Quiet, now time.Time) quiet {
-	return quiet{began: now.Add(-time.Duration(max(saved.Runs-1, 0)) * saved.Every), last: now, reconciles: -1}
+	return quiet{began: now.Add(-time.Duration(max(saved.Runs-1, 0)) * saved.Every), reconciles: -1}
 }
 
 // note adds what metrics say now.
@@ -36,10 +35,9 @@ func (q *quiet) note(w *Work, sleeps bool, now time.Time, sum *schedule.Quiet) {
 		if sum.Runs == 0 {
 			q.began = now
 		}
-		q.last = now
 		sum.Runs++
 		if sum.Runs > 1 {
-			sum.Every = q.last.Sub(q.began) / time.Duration(sum.Runs-1)
+			sum.Every = now.Sub(q.began) / time.Duration(sum.Runs-1)
 		}
 	}
 	if more := w.Requeues - q.requeues; knew && more > 0 {

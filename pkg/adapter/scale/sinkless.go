@@ -274,7 +274,7 @@ func (t *target) examined(h *Health, err error, began, now time.Time) {
 		t.lackOf, t.lack, t.examineAt = t.Reason, t.Message, t.retryAt
 		t.miss(now)
 	} else {
-		if crashed, replaced = t.compare(h.Pods); crashed != "" || replaced { // what is there begins anew
+		if crashed, replaced = t.compare(h.Pods); crashed != "" || replaced { // the pods begin again
 			t.ready, t.up, t.runs, wasUp = time.Time{}, time.Time{}, runs{}, false
 		}
 		t.runs.note(&h.Work)

@@ -182,12 +182,7 @@ func TestSinkless_TokenOfItsOwnAccount(t *testing.T) {
 // Rights that are granted while the workload sleeps end the problem, not only the next start.
 func TestSinkless_GrantedWhileAsleep(t *testing.T) {
 	in(t, func(w *world) {
-		w.fails(func(account, verb, name string) error {
-			if verb == "list" {
-				return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb}
-			}
-			return nil
-		})
+		w.fails(mayNotList)
 		o := w.source("web", sinkless)
 		o.key(0)
 		pass(3 * time.Minute)

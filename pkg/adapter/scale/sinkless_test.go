@@ -224,15 +224,18 @@ func TestSinkless_MetricsThatSayNothingFail(t *testing.T) {
 	})
 }
 
+// mayNotList is the answer to an account that may scale, and not list pods.
+func mayNotList(account, verb, _ string) error {
+	if verb == "list" {
+		return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb}
+	}
+	return nil
+}
+
 // While the account may not list pods, the condition says so all the time, and keys fail.
 func TestSinkless_ForbiddenPodsStayForbidden(t *testing.T) {
 	in(t, func(w *world) {
-		w.fails(func(account, verb, name string) error {
-			if verb == "list" {
-				return &objects.Forbidden{Account: objects.Account{Namespace: "ops", Name: account}, Verb: verb}
-			}
-			return nil
-		})
+		w.fails(mayNotList)
 		o := w.source("web", sinkless)
 		o.key(0)
 		for range 300 {
