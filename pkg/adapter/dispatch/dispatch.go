@@ -321,7 +321,7 @@ func (d *Dispatcher) pump(l *lane) {
 // the end of one of its deliveries, its turn for a permit, or the queue's Wake.
 // The caller holds the lock.
 func (d *Dispatcher) admit(l *lane) *permit {
-	if d.stopped || l.closed || l.waits {
+	if d.stopped || l.closed || l.waits && l.workload == nil {
 		return nil
 	}
 	settings := l.source.Spec()
@@ -346,6 +346,9 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	letters := l.workload != nil && l.source.LetterIsDue() // they go to another sink, and need no workload
 	if l.workload != nil && !letters && !d.awake(l) {
 		l.throttle.begin(byWorkload, now)
+		return nil
+	}
+	if l.waits { // its workload has started meanwhile, which needs no permit
 		return nil
 	}
 	if l.inFlight >= settings.MaxInFlight {

@@ -34,6 +34,9 @@ func (d *Dispatcher) next(l *lane, scheduled bool) {
 	if l.workload == nil {
 		return
 	}
+	if l.inFlight == 0 && (scheduled || l.source.Spec().Suspend) { // else keys may have to be read first
+		l.workload.NoneDue()
+	}
 	at, _ := l.source.NextKeyAt()
 	if !scheduled || at.IsZero() {
 		l.workload.Next(-1, at)
@@ -72,7 +75,16 @@ func (d *Dispatcher) send(ctx context.Context, l *lane, delivery *queue.Delivery
 	if l.workload == nil {
 		return schedule.Outcome{Kind: schedule.Aborted}
 	}
-	return l.workload.Settle(d.overdue(delivery.Entry.At()))
+	return l.workload.Settle(d.overdue(neededAt(delivery.Entry, d.cfg.Now())))
+}
+
+// neededAt is when the workload was needed last for the key: it was due, or was changed again, of which the workload may
+// know nothing yet. A clock that was set back says nothing.
+func neededAt(e *schedule.Entry, now time.Time) time.Time {
+	if e.ScheduledAt.After(e.At()) && !e.ScheduledAt.After(now) {
+		return e.ScheduledAt
+	}
+	return e.At()
 }
 
 // begin notes that the delivery of a key begins.

@@ -331,3 +331,42 @@ func TestScale_SinklessSlackSaves(t *testing.T) {
 		})
 	}
 }
+
+// A key that is changed again while its workload is awake for it is done a cooldown after the second change.
+func TestScale_SinklessSecondChangeWaits(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", withoutSink)
+		c.put(s, "a", in(0))
+		c.pass(8 * time.Second)
+		again := in(0)
+		again.Policy = schedule.Earliest // as a watch does: the key stays due since its first change
+		c.put(s, "a", again)
+		c.pass(8 * time.Second)
+		if _, there, _ := s.Get("a"); !there || c.replicas.Load() != 1 {
+			t.Errorf("8 s after the second change: there %t, %d replicas", there, c.replicas.Load())
+		}
+		c.pass(4 * time.Second)
+		if _, there, _ := s.Get("a"); there || c.replicas.Load() != 0 || len(c.woken) != 1 {
+			t.Errorf("a cooldown after it: there %t, %d replicas, woken %v", there, c.replicas.Load(), c.woken)
+		}
+	})
+}
+
+// A source that waits for a slot, with a row that is stale, wakes its workload for a key that is due meanwhile.
+func TestScale_WakesWhileItsLaneWaits(t *testing.T) {
+	bubble(t, 2, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) { return time.Hour, done }
+		s := c.source("s", withoutSink)
+		c.pass(time.Second)
+		c.put(s, "moved", in(time.Minute))
+		c.put(s, "moved", in(3*time.Hour))
+		for _, uid := range []string{"x", "y"} {
+			c.put(c.source(uid, nil), "a", in(0))
+		}
+		c.put(s, "b", in(10*time.Minute))
+		c.pass(10*time.Minute + 11*time.Second)
+		if len(c.woken) != 1 {
+			t.Errorf("woken after %v, want ten minutes and a heartbeat at most", c.woken)
+		}
+	})
+}

@@ -79,8 +79,8 @@ type failed struct {
 // sinkless reports whether the source of the member has no sink.
 func (m *Member) sinkless() bool { return m.given == nil && m.src.Scale.Sinkless }
 
-// Settle is the end of a key that is due for so long, without a sink. It is an aborted delivery
-// while the key is neither done nor failed.
+// Settle is the end of a key for which the workload is needed for so long, without a sink. It is an
+// aborted delivery while the key is neither done nor failed.
 func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
 	t := m.target
 	if t == nil {
@@ -88,24 +88,37 @@ func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	due := now.Add(-overdue)
+	due := time.Now().Add(-overdue)
 	switch {
 	case m.observes():
 		return schedule.Outcome{Kind: schedule.Succeeded}
-	case !due.After(m.failedAt):
+	case !m.failedAt.IsZero() && !due.After(m.failedAt):
 		return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Data: []byte(m.failure)}}
 	case m.isDone(due):
 		return schedule.Outcome{Kind: schedule.Succeeded}
 	}
+	t.worked = latest(t.worked, due) // it was changed after it was due
 	return schedule.Outcome{}
+}
+
+// NoneDue notes that no key is due, and none has been taken: all that had to fail have failed. A key that becomes due
+// later may seem to be due since before, when the clock was set or it waited for company.
+func (m *Member) NoneDue() {
+	if t := m.target; t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		m.failedAt = time.Time{}
+	}
 }
 
 // admitEnd reports whether a key that was due then is done or has failed.
 func (m *Member) admitEnd(due time.Time) bool {
 	m.due = due
 	m.target.worked = latest(m.target.worked, due)
-	m.waits = due.After(m.failedAt) && !m.isDone(due)
+	if due.After(m.failedAt) { // keys come oldest first
+		m.failedAt = time.Time{}
+	}
+	m.waits = m.failedAt.IsZero() && !m.isDone(due)
 	m.target.update()
 	return !m.waits
 }

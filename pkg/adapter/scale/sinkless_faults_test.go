@@ -294,3 +294,23 @@ func TestSinkless_LooksAtPodsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A key that became due after the failure of others, by a clock that was set forward, has not failed with them.
+func TestSinkless_OldFailureIsForgotten(t *testing.T) {
+	in(t, func(w *world) {
+		w.starts = 24 * time.Hour
+		o := w.source("web", sinkless)
+		o.key(0)
+		pass(121 * time.Second)
+		if o.refused() != 1 {
+			t.Fatalf("%d failed attempts", o.refused())
+		}
+		if got := o.m.Settle(time.Hour); got.Kind != schedule.Failed {
+			t.Errorf("a key that was due with it: %+v", got)
+		}
+		o.m.NoneDue()
+		if got := o.m.Settle(time.Hour); got.Kind != schedule.Aborted {
+			t.Errorf("a key that was not: %+v", got)
+		}
+	})
+}
