@@ -143,8 +143,8 @@ func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
 		s.Delivery.BackoffMax = &d
 	}
 	s.Slack, s.Company = pick(r, 0, 0, time.Second, time.Minute, 10*time.Minute, 2*time.Hour), pick(r, 0, schedule.DefaultCompany, time.Minute)
-	randomWorkload(r, s)
-	if fnv(uid)%2 == 0 { // the same over all settings of a source
+	w.randomWorkload(r, s)
+	if fnv(uid)%2 == 0 && !s.Scale.Sinkless { // the same over all settings of a source
 		s.DeadLetter = &schedule.Target{URL: fmt.Sprintf("http://dead/%d", r.IntN(3))}
 	}
 	return s

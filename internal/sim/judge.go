@@ -23,6 +23,8 @@ type judge struct {
 	durable int      // so many of them are durable for certain
 
 	marks
+	workloads map[string]*workload // by name
+
 	calls  map[*call]*expectation
 	flying map[*start]*delivery
 	begun  []*delivery // at the instant of the last start
@@ -103,11 +105,12 @@ type delivery struct {
 }
 
 type key struct {
-	name   string
-	letter bool
-	newest *occurrence
-	out    *delivery
-	since  time.Time // in the bubble's time: last change, or end of a delivery
+	name     string
+	letter   bool
+	newest   *occurrence
+	out      *delivery
+	since    time.Time // in the bubble's time: last change, or end of a delivery
+	jumpedAt time.Time // in the bubble's time, when a jump of the clock made it due
 }
 
 func (k *key) own() bool { return k.out != nil && !k.out.overtaken }
@@ -129,12 +132,13 @@ func (k *key) waiting(now time.Time) *occurrence {
 
 // source is a source from when it is added until it is removed.
 type source struct {
-	settings *schedule.Spec
-	keys     map[string]*key
-	gone     bool
-	before   map[*key]bool // keys that were there when a call of several began: they count until it ends
-	slackAt  time.Time     // when slack or company of the source changed, in the bubble's time
-	awake    awakening
+	settings  *schedule.Spec
+	keys      map[string]*key
+	gone      bool
+	before    map[*key]bool // keys that were there when a call of several began: they count until it ends
+	appliedAt time.Time     // when its settings changed, in the bubble's time
+	slackAt   time.Time     // when slack or company of the source changed, in the bubble's time
+	awake     awakening
 	load
 }
 
@@ -174,7 +178,7 @@ type expectation struct {
 func newJudge() *judge {
 	return &judge{
 		sources: map[string]*source{}, of: map[*schedule.Spec]*source{}, marks: marks{numbers: map[uint64]*mark{}, ids: map[string]*mark{}, newest: map[string]*mark{}},
-		calls: map[*call]*expectation{}, flying: map[*start]*delivery{},
+		workloads: map[string]*workload{}, calls: map[*call]*expectation{}, flying: map[*start]*delivery{},
 	}
 }
 
@@ -222,11 +226,16 @@ func (j *judge) see(m moment) {
 		j.start(e)
 	case end:
 		j.end(e)
+	case ended:
+		napping{j}.ended(e)
+	case scaled:
+		napping{j}.scaled(e)
 	case got:
 		s := j.sources[e.uid]
 		j.get(s, s.key(e.key), e.view, e.there)
 	case quiet:
 		j.prompt()
+		napping{j}.wakes()
 		j.expire()
 		j.lazily()
 	case *sight:
@@ -256,7 +265,7 @@ func (j *judge) apply(settings *schedule.Spec) {
 	if old := s.settings; old != nil && (old.Slack != settings.Slack || old.Company != settings.Company) {
 		s.slackAt = j.at
 	}
-	s.settings, j.of[settings] = settings, s
+	s.settings, s.appliedAt, j.of[settings] = settings, j.at, s
 }
 
 // call applies a call as its requests say, and notes the right answer.
@@ -328,6 +337,9 @@ func (j *judge) start(e *start) {
 	if k == nil {
 		j.broken(newestStarts, "key %q, revision %d: nothing waits for it: %s", e.Key, e.Revision(), s.keys[e.Key].describe())
 		return
+	}
+	if s.settings.Scale.Sinkless {
+		j.broken(nothingSent, "key %q of %s", e.Key, s.settings.UID)
 	}
 	d := &delivery{start: e, source: s, key: k, of: k.newest, at: j.at}
 	for _, i := range ofDeliveries {

@@ -46,6 +46,36 @@ var spoiled = []spoiling{
 			e.DeadLetter = &d
 		}
 	})},
+	{nothingSent, insert(func(m moment, s *start) []moment {
+		n := *s.Source
+		n.Scale.Sinkless = true
+		other := *s
+		other.Source = &n
+		return []moment{{m.at, m.wall, applied{&n}}, {m.at, m.wall, &other}}
+	})},
+	{doneWhenIdle, spoil(func(e *ended) { e.what = schedule.Delivered })},
+	{failsWithReason, spoil(func(e *ended) { e.what = schedule.Retrying })},
+	{wakesAtOnce, func(m moment) []moment {
+		if s, ok := m.what.(scaled); !ok || s.replicas == 0 {
+			return nil
+		}
+		return []moment{}
+	}},
+	{endsInTime, func(m moment) []moment {
+		s, ok := m.what.(scaled)
+		if !ok || s.replicas == 0 {
+			return nil
+		}
+		s.phases = []phase{{from: m.at, ready: true}}
+		return []moment{{m.at, m.wall, s}}
+	}},
+	{sleepsIdle, func(m moment) []moment {
+		e, ok := m.what.(ended)
+		if !ok {
+			return nil
+		}
+		return []moment{{m.at, m.wall, scaled{name: e.uid}}, m}
+	}},
 	{rightAnswer, spoil(func(a *answered) { a.deleted++ })},
 	{growing, spoil(func(a *answered) {
 		a.scheduled = slices.Clone(a.scheduled)

@@ -151,6 +151,9 @@ func (j *judge) jump(by time.Duration) {
 			if by < 0 && k.shown(j.wall) == nil {
 				k.newest = nil // it was dropped, and does not come back
 			}
+			if o := k.newest; o != nil && o.at().After(j.wall) && !o.at().After(j.wall.Add(by)) {
+				k.jumpedAt = j.at
+			}
 		}
 	}
 }
@@ -187,7 +190,7 @@ func (k *key) startable(wall time.Time) bool {
 func (j *judge) prompt() {
 	for _, s := range j.sources {
 		for _, k := range s.keys {
-			if k.startable(j.wall) && j.blocked(s, k.letter) == "" && j.late(s, k) > promptly {
+			if k.startable(j.wall) && (k.letter || !s.settings.Scale.Sinkless) && j.blocked(s, k.letter) == "" && j.late(s, k) > promptly {
 				j.broken(prompt, "%q of %s is not delivered for %s\n  the key: %s", k.name, s.settings.UID, j.late(s, k), k.describe())
 			}
 		}

@@ -33,6 +33,13 @@ const (
 	prompt         promise = "what is due, and has used up its slack or finds the sink awake, is delivered at once when there is capacity"
 	oldest         promise = "what is due and has no slack left is delivered oldest first within a source"
 
+	nothingSent     promise = "no event is sent for a key of a source without a sink"
+	doneWhenIdle    promise = "without a sink a key is done only after its workload was up, and idle for cooldown, since the key was due or changed"
+	failsWithReason promise = "without a sink a key fails only if its workload has crashed or was not up in time; it stays, and waits for its back-off"
+	wakesAtOnce     promise = "without a sink what is due wakes its workload at once"
+	endsInTime      promise = "without a sink a due key ends once its workload was idle for cooldown, or not up in time"
+	sleepsIdle      promise = "without a sink a workload is told to sleep only while nothing is due, and idle for cooldown"
+
 	rightAnswer    promise = "a call is answered as the contract says"
 	growing        promise = "revisions grow, and are never used again"
 	getTells       promise = "GET tells what the calls and outcomes made of the key"
@@ -308,7 +315,8 @@ func sameEvent(a, b *schedule.Event) bool {
 func (j *judge) drained() {
 	for uid, s := range j.sources {
 		for _, k := range s.keys {
-			if k.shown(j.wall) != nil {
+			again := s.settings.Scale.Sinkless && !k.letter && k.newest != nil && s.interval(k.newest.maxInterval) > 0 // no answer ends it
+			if k.shown(j.wall) != nil && !(again && k.newest.dueAt.After(j.wall)) {
 				j.broken(allIsDelivered, "%s/%q is not: %s", uid, k.name, k.describe())
 			}
 		}

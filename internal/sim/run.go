@@ -49,7 +49,7 @@ func (w *world) play() {
 	w.h.keys = 3 + r.IntN(6)
 	w.pageRows = pick(r, 2, 2, 3, 5, 4096)
 	w.disk = newDisk(vfs.NewCrashableMem())
-	w.settings, w.sent, w.hangs, w.replicas = map[string]*schedule.Spec{}, map[string]int{}, map[string]bool{}, map[string]int32{}
+	w.settings, w.sent, w.hangs, w.workloads = map[string]*schedule.Spec{}, map[string]int{}, map[string]bool{}, map[string]scaled{}
 	w.judge = newJudge()
 	w.maxInFlight = pick(r, 2, 4, 8, 4096)
 	for i := range 2 + r.IntN(2) {

@@ -79,7 +79,7 @@ func stepWait(w *world, r *rand.Rand) {
 	if r.IntN(50) == 0 {
 		d = pick(r, time.Hour, 3*time.Hour)
 	}
-	if r.IntN(400) == 0 {
+	if r.IntN(400) == 0 && !w.naps() {
 		d = pick[time.Duration](r, 24, 24*7, 24*45) * time.Hour
 	}
 	if r.IntN(2) == 0 {
@@ -106,8 +106,12 @@ func (w *world) apply(settings *schedule.Spec) {
 // set puts new settings of a source in force.
 func (w *world) set(settings *schedule.Spec) {
 	w.apply(settings)
-	var err error
-	if w.p.sources[settings.UID], err = w.p.q.Set(settings); err != nil {
+	was := w.p.sources[settings.UID]
+	s, err := w.p.q.Set(settings)
+	if w.p.sources[settings.UID] = s; err == nil && s != was {
+		err = w.p.follow(settings.UID, s)
+	}
+	if err != nil {
 		w.broken("settings: %v", err)
 	}
 }
@@ -279,10 +283,14 @@ func (w *world) drain(r *rand.Rand) {
 	w.mu.Lock()
 	w.draining = true
 	w.record(remark("drain"))
+	w.calm()
 	w.mu.Unlock()
 	for _, uid := range slices.Sorted(maps.Keys(w.settings)) {
 		n := *w.settings[uid]
 		n.Suspend, n.MaxPerSecond, n.MaxInFlight, n.MaxInterval = false, 0, 100, 0
+		if n.Scale.Sinkless {
+			n.Scale.Cooldown = time.Second
+		}
 		w.set(&n)
 	}
 	time.Sleep(25 * time.Minute) // what hangs

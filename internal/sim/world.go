@@ -31,27 +31,28 @@ type world struct {
 
 	maxInFlight int
 
-	mu       sync.Mutex
-	trace    []moment
-	judge    *judge
-	sent     map[string]int   // deliveries so far, by key
-	replicas map[string]int32 // of workloads, by uid of their source
-	hangs    map[string]bool  // sources whose sink hangs
-	draining bool
+	mu        sync.Mutex
+	trace     []moment
+	judge     *judge
+	sent      map[string]int    // deliveries so far, by key; starts, by workload
+	workloads map[string]scaled // by uid of their source
+	hangs     map[string]bool   // sources whose sink hangs
+	draining  bool
 
 	calls sync.WaitGroup // operations that wait for their acknowledgement
 }
 
 // process is the core between two starts.
 type process struct {
-	w        *world
-	db       *store.DB
-	q        *queue.Queue
-	d        *dispatch.Dispatcher
-	ready    atomic.Bool
-	underWay map[string]int           // under world.mu: deliveries to workloads
-	dead     bool                     // under world.mu: it crashed, what it does has no effect
-	sources  map[string]*queue.Source // by uid
+	w         *world
+	db        *store.DB
+	q         *queue.Queue
+	d         *dispatch.Dispatcher
+	ready     atomic.Bool
+	followers []func()                 // under world.mu: they add to the trace what is not there yet
+	underWay  map[string]int           // under world.mu: deliveries to workloads
+	dead      bool                     // under world.mu: it crashed, what it does has no effect
+	sources   map[string]*queue.Source // by uid
 }
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
@@ -59,6 +60,16 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.L
 // record adds a moment to the trace, and the judge reads it. The caller holds the
 // lock.
 func (w *world) record(what any) {
+	if w.p != nil && !w.p.dead {
+		for _, catchUp := range w.p.followers {
+			catchUp()
+		}
+	}
+	w.add(what)
+}
+
+// add is record without what has happened before.
+func (w *world) add(what any) {
 	if w.judge.failed == "" {
 		m := moment{time.Now(), w.now().Round(0), what}
 		w.trace = append(w.trace, m)
@@ -122,6 +133,9 @@ func (w *world) start() error {
 		if p.sources[uid], err = p.q.Set(w.settings[uid]); err != nil {
 			return err
 		}
+		if err = p.follow(uid, p.sources[uid]); err != nil {
+			return err
+		}
 	}
 	synctest.Wait()
 	return nil
@@ -143,6 +157,8 @@ func (w *world) stop(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	p.d.Stop(ctx)
 	cancel()
+	w.note(remark("  stopped"))
+	p.q.EndEvents()
 	p.q.Close()
 	if err := p.db.Close(); err != nil {
 		w.mu.Lock()
