@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -167,8 +168,8 @@ func (s slowStore) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...s
 }
 
 // Due implements store.Store.
-func (s slowStore) Due(rows []store.Row, source string, after store.Position, limit int) ([]store.Row, bool, error) {
-	rows, more, err := s.DB.Due(rows, source, after, limit)
+func (s slowStore) Due(rows []store.Row, source string, p schedule.Priority, after store.Position, limit int) ([]store.Row, bool, error) {
+	rows, more, err := s.DB.Due(rows, source, p, after, limit)
 	time.Sleep(time.Duration(s.takes.Load()))
 	return rows, more, err
 }

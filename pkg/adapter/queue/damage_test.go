@@ -109,7 +109,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 		if n, _, err := s.q.store.Count("s"); n != 0 || err != nil {
 			t.Errorf("the store counts %d: %v", n, err)
 		}
-		if rows, _, err := s.q.store.Due(nil, "s", store.Position{}, 10); len(rows) > 0 || err != nil {
+		if rows, _, err := s.q.store.Due(nil, "s", schedule.NormalPriority, store.Position{}, 10); len(rows) > 0 || err != nil {
 			t.Errorf("rows are left: %v %v", rows, err)
 		}
 	})

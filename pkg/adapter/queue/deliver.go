@@ -112,6 +112,9 @@ func (s *Source) start(row dueRow, now time.Time) (*Delivery, error) {
 	if e.Expired(now) {
 		return nil, s.drop(row.Key, e)
 	}
+	if s.page.outranked(row, now) {
+		return nil, nil
+	}
 	attempt, ok := schedule.NewAttempt(row.settings, row.Key, e, s.q.storeID)
 	if !ok {
 		return nil, s.Letters.retire(row.Key, attempt.Key, e, row.settings, now)

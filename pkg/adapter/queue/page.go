@@ -11,7 +11,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
 )
 
-// page is the near horizon of a source: the next rows of its due index, in memory, and
+// page is the near horizon of a source: the next rows of its due index, in memory, for each priority, and
 // the slots of its dead letters. mu guards all of it but again.
 type page struct {
 	s *Source
@@ -57,7 +57,7 @@ func (p *page) take(now time.Time, letters bool) (t dueRow, ok bool) {
 		return t, false
 	}
 	t.Row, t.part, ok = p.next(t.settings, now, letters)
-	low := p.rows.NeedsLoad()
+	_, low := p.rows.NeedsLoad()
 	p.mu.Unlock()
 	if low {
 		p.load()
@@ -134,6 +134,22 @@ func (p *page) began(part timer.Part, now time.Time) {
 	}
 }
 
+// outranked reports whether another due key goes before a row that has used up its slack: then all due keys go, and
+// the row is put back, behind it.
+func (p *page) outranked(row dueRow, now time.Time) bool {
+	if row.part != timer.First {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.rows.Outranked(row.Row, now.UnixNano()) {
+		return false
+	}
+	p.rows.Release(now.UnixNano())
+	p.rows.Add(row.Row)
+	return true
+}
+
 // companyUntil is until when due keys wait for company; zero if none does.
 func (p *page) companyUntil(now time.Time) time.Time {
 	p.mu.Lock()
@@ -153,7 +169,7 @@ func instant(at int64, ok bool) time.Time {
 
 // row is the row of the page for a row of the due index.
 func (p *page) row(r store.Row) timer.Row {
-	t := timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision, Slack: timer.Apart}
+	t := timer.Row{At: r.At.UnixNano(), Key: r.Key, Revision: r.Revision, Slack: timer.Apart, Band: int8(r.Priority.Band())}
 	if !schedule.IsDeadLetterKey(r.Key) {
 		t.Slack = int64(p.s.Spec().Resolve(r.Slack))
 	}
@@ -179,7 +195,7 @@ func (p *page) add(key string, e *schedule.Entry) bool {
 
 // rowOf is the row that an entry has in the due index.
 func rowOf(key string, e *schedule.Entry) store.Row {
-	return store.Row{Position: store.Position{At: e.At(), Key: key}, Revision: e.Revision, Slack: e.OwnSlack()}
+	return store.Row{Position: store.Position{At: e.At(), Key: key}, Revision: e.Revision, Slack: e.OwnSlack(), Priority: e.Rank()}
 }
 
 // resize gives the page another size.
@@ -193,7 +209,8 @@ func (p *page) resize(rows int) {
 // in memory runs low.
 func (p *page) load() {
 	p.mu.Lock()
-	needed := p.rows.NeedsLoad() && !p.queued
+	_, needed := p.rows.NeedsLoad()
+	needed = needed && !p.queued
 	p.queued = p.queued || needed
 	p.mu.Unlock()
 	if !needed {
@@ -204,10 +221,7 @@ func (p *page) load() {
 		// The load begins when its turn has come: rows that arrive during the load are
 		// put aside, and too many of them make it void.
 		q.loads <- struct{}{}
-		p.mu.Lock()
-		after, n := p.rows.BeginLoad()
-		p.mu.Unlock()
-		err := p.read(after, n)
+		err := p.readAll()
 		<-q.loads
 		if errors.Is(err, errRemoved) || errors.Is(err, store.ErrClosed) {
 			return
@@ -237,17 +251,34 @@ func (p *page) loaded() {
 
 var errRemoved = errors.New("queue: the source was removed")
 
+// readAll reads rows of each priority that runs low.
+func (p *page) readAll() error {
+	for {
+		p.mu.Lock()
+		band, low := p.rows.NeedsLoad()
+		if !low {
+			p.mu.Unlock()
+			return nil
+		}
+		after, n := p.rows.BeginLoad(band)
+		p.mu.Unlock()
+		if err := p.read(band, after, n); err != nil {
+			return err
+		}
+	}
+}
+
 // read reads n rows of the index into the page.
-func (p *page) read(after timer.Row, n int) error {
+func (p *page) read(band int, after timer.Row, n int) error {
 	if err := p.s.enter(); err != nil {
 		p.mu.Lock()
-		p.rows.AbortLoad()
+		p.rows.AbortLoad(band)
 		p.mu.Unlock()
 		return errRemoved
 	}
 	defer p.s.leave()
 	from := store.Position{At: time.Unix(0, after.At), Key: after.Key}
-	rows, more, err := p.s.q.store.Due(make([]store.Row, 0, n), p.s.uid, from, n)
+	rows, more, err := p.s.q.store.Due(make([]store.Row, 0, n), p.s.uid, schedule.Priorities[band], from, n)
 	loaded := make([]timer.Row, len(rows))
 	for i, r := range rows {
 		loaded[i] = p.row(r)
@@ -255,10 +286,10 @@ func (p *page) read(after timer.Row, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.rows.AbortLoad()
+		p.rows.AbortLoad(band)
 		return err
 	}
-	p.rows.EndLoad(loaded, more)
+	p.rows.EndLoad(band, loaded, more)
 	return nil
 }
 

@@ -159,9 +159,18 @@ func (s *Source) KeyDueBy(then time.Time) (bool, error) {
 	s.page.mu.Lock()
 	lets := s.page.rows.Lets(s.now().UnixNano(), then.UnixNano())
 	s.page.mu.Unlock()
+	for _, p := range schedule.Priorities {
+		if due, err := s.keyDueBy(p, then, lets); due || err != nil {
+			return due, err
+		}
+	}
+	return false, nil
+}
+
+func (s *Source) keyDueBy(p schedule.Priority, then time.Time, lets int64) (bool, error) {
 	var page [64]store.Row
 	for from := (store.Position{}); ; {
-		rows, more, err := s.q.store.Due(page[:0], s.uid, from, len(page))
+		rows, more, err := s.q.store.Due(page[:0], s.uid, p, from, len(page))
 		for _, r := range rows {
 			if r.At.After(then) {
 				return false, nil
@@ -192,6 +201,13 @@ type Counts struct {
 	DeadLetters                             int64     // waiting for the dead letter sink
 	Kept                                    int64     // dead letters that are kept
 	LettersInFlight                         int64     // dead letters under way, a part of DeadLetters
+	Bands                                   [schedule.Bands]Band
+}
+
+// Band is the numbers of one priority, as in Counts.
+type Band struct {
+	Pending, Due    int64
+	OldestUntriedAt time.Time
 }
 
 // Up to exactDue due keys the counts are exact. Above that they are counted again
@@ -225,9 +241,19 @@ func (s *Source) Counts() (Counts, error) {
 	s.page.mu.Lock()
 	letters := s.page.letters.flights
 	s.page.mu.Unlock()
+	stored, err := s.q.store.Bands(s.uid)
+	if err != nil {
+		return Counts{}, err
+	}
+	pending, bands := s.usage.keys.Load(), [schedule.Bands]Band{}
+	for i, b := range backlog.Bands {
+		own := s.stripes.own[i].Load()
+		pending -= own
+		bands[i] = Band{Pending: max(stored[i]-own, 0), Due: int64(b.Due), OldestUntriedAt: b.OldestUntriedAt}
+	}
 	u := &s.usage
 	return Counts{
-		Pending: max(u.keys.Load()-s.stripes.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.stripes.underWay.Load(),
+		Bands: bands, Pending: max(pending, 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.stripes.underWay.Load(),
 		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt,
 		CompanyUntil: s.page.companyUntil(s.now()),
 		DeadLetters:  max(u.letters.Load()-u.kept.Load(), 0), Kept: u.kept.Load(), LettersInFlight: int64(letters),

@@ -61,7 +61,7 @@ func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {
 		return nil, err
 	}
 	q.join(s, settings.Namespace)
-	s.page.rows = timer.New(q.pageRows(len(q.sources) + 1))
+	s.page.rows = timer.New(q.pageRows(len(q.sources)+1), schedule.Bands)
 	s.page.rows.Awake(int64(settings.Company))
 	return s, nil
 }

@@ -24,7 +24,8 @@ type stripes struct {
 	all  [stripeCount]stripe
 
 	underWay atomic.Int64 // deliveries of keys
-	own      atomic.Int64 // those with nothing behind them: their entry is not pending
+	// own are the ones with nothing behind them, whose entry is not pending, by priority.
+	own [schedule.Bands]atomic.Int64
 }
 
 // stripe guards the keys of a source that hash to it, and their deliveries under way.
@@ -107,7 +108,7 @@ func (l *stripes) begin(st *stripe, key string, f *activeFlight) {
 	st.shown.Unlock()
 	if f.Entry.DeadLetter == nil {
 		l.underWay.Add(1)
-		l.own.Add(1)
+		l.own[f.Entry.Rank().Band()].Add(1)
 	}
 }
 
@@ -119,7 +120,7 @@ func (l *stripes) modify(key string, change func(*schedule.Flight)) {
 	defer st.shown.Unlock()
 	f := st.flights[key]
 	if f.Own {
-		l.own.Add(-1)
+		l.own[f.Entry.Rank().Band()].Add(-1)
 	}
 	change(&f.Flight)
 }
@@ -134,7 +135,7 @@ func (l *stripes) end(d *Delivery) {
 	}
 	l.underWay.Add(-1)
 	if d.flight.Own {
-		l.own.Add(-1)
+		l.own[d.Entry.Rank().Band()].Add(-1)
 	}
 }
 

@@ -39,6 +39,7 @@ type Entry struct {
 	MaxInterval *time.Duration // nil: the source's
 	Slack       *time.Duration // nil: the source's
 	MayWait     bool           // for company, within its slack: see [Entry.OwnSlack]
+	Priority    Priority
 	UID         string
 	Reason      string
 	Event       *Event // nil: the default event

@@ -175,7 +175,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: due,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
+		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 	}
 }
@@ -190,6 +190,8 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
+		n.Priority = max(n.Priority, f.Entry.Priority)
+		changed = changed || n.Priority != waiting.Priority
 		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
 			n.PreviousDueAt, n.DueAt, n.RetryAt = n.DueAt, at, time.Time{}
 			n.MayWait = n.MayWait && o.Again.mayWait(in.Now)
@@ -219,6 +221,7 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		return s
 	}
 	n := f.failed(in, waiting)
+	n.Priority = max(n.Priority, f.Entry.Priority)
 	if waiting == nil {
 		if n.Expired(in.Now) {
 			return Step{Changed: true, Disposition: Expired}
@@ -256,6 +259,7 @@ func (f *Flight) unsent(in Inputs, waiting *Entry, o Outcome) Step {
 		n = *waiting
 		n.UnfinishedAt = time.Time{}
 	}
+	n.Priority = max(n.Priority, f.Entry.Priority)
 	return f.retry(in, &n, waiting, at, o)
 }
 
@@ -312,7 +316,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Reason: e.Reason, Event: e.Event,
+		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Reason: e.Reason, Event: e.Event,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 		DeadLetter: &DeadLetter{
 			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,

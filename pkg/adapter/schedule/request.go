@@ -38,6 +38,7 @@ type Request struct {
 	Event       *Event
 	MaxInterval *time.Duration
 	Slack       *time.Duration
+	Priority    Priority
 	ExpiresAt   time.Time
 	UID         string
 	// UIDIfNone: the uid is what another object says, so it only fills in a uid that the key
@@ -164,6 +165,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	e.DueAt = at
 	if waiting {
 		e.PreviousDueAt = cur.DueAt
+		e.Priority = max(e.Priority, cur.Priority)
 	}
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
 	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
@@ -244,7 +246,7 @@ func (r *Request) policy(src *Spec) Policy {
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
-		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, UID: r.UID, Reason: r.Reason, Event: r.Event,
+		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, Priority: r.Priority, UID: r.UID, Reason: r.Reason, Event: r.Event,
 		TraceParent: r.TraceParent, TraceState: r.TraceState,
 	}
 	if cur == nil {
@@ -252,6 +254,9 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	}
 	if e.Event == nil {
 		e.Event = cur.Event
+	}
+	if r.Run {
+		e.Priority = cur.Priority
 	}
 	if policy == Replace {
 		return e

@@ -88,9 +88,7 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 		return nil, err
 	}
 	for i := range deltas {
-		deltas[i].counter.keys.Add(deltas[i].sum.keys)
-		deltas[i].counter.dead.Add(deltas[i].sum.dead)
-		deltas[i].counter.bytes.Add(deltas[i].sum.bytes)
+		deltas[i].counter.add(&deltas[i].sum)
 	}
 	for i := range changes {
 		if changes[i].Corrupt {
@@ -142,20 +140,18 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	n, grown := int64(0), c.New.Size(c.Key)-c.Old.Size(c.Key)
+	change := sum{bytes: c.New.Size(c.Key) - c.Old.Size(c.Key)}
 	if c.Old != nil || c.Corrupt {
-		n--
+		change.count(c.Key, c.Old, -1)
 	}
 	if c.New != nil {
-		n++
+		change.count(c.Key, c.New, 1)
 	}
-	if n == 0 && grown == 0 && !c.Corrupt {
-		return deltas, nil
-	}
-	change := sum{bytes: grown}
-	change.count(c.Key, n)
 	if c.Corrupt {
 		change.unsized++
+	}
+	if change == (sum{}) {
+		return deltas, nil
 	}
 	return db.count(deltas, c.Source, change)
 }

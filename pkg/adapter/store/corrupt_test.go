@@ -72,7 +72,7 @@ func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 		if items, _, err = db.ListDue("s", "", Position{}, 10, 100); err != nil || len(items) != 1 {
 			t.Fatal(items, err)
 		}
-		if rows, _, err := db.Due(nil, "s", Position{}, 10); err != nil || len(rows) != 3 {
+		if rows, _, err := db.Due(nil, "s", schedule.NormalPriority, Position{}, 10); err != nil || len(rows) != 3 {
 			t.Fatal(rows, err)
 		}
 		if db.Corrupt() != 2 { // each was met three times
@@ -87,7 +87,7 @@ func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 		if n, _, err := db.Count("s"); n != 2 || err != nil {
 			t.Error(n, err)
 		}
-		if rows, _, err := db.Due(nil, "s", Position{}, 10); len(rows) != 2 || err != nil {
+		if rows, _, err := db.Due(nil, "s", schedule.NormalPriority, Position{}, 10); len(rows) != 2 || err != nil {
 			t.Error(rows, err)
 		}
 		for range 2 {
@@ -105,21 +105,21 @@ func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 func TestVerify_FindsDisagreement(t *testing.T) {
 	t.Parallel()
 	dueKey := func(revision uint64) []byte {
-		return appendTimedKey(nil, tableDue, "s", golden, "k", revision)
+		return appendDueKey(nil, "s", schedule.NormalPriority, golden, "k", revision)
 	}
 	for _, test := range []struct {
 		name, want string
 		damage     func(b *pebble.Batch) error
 	}{
 		{"a missing row", "cannot be read", func(b *pebble.Batch) error {
-			return b.Delete(appendTimedKey(nil, tableRetry, "s", golden.Add(time.Minute), "k", 1), nil)
+			return b.Delete(appendRetryKey(nil, "s", golden.Add(time.Minute), "k", 1), nil)
 		}},
 		{"a row too many", "does not follow", func(b *pebble.Batch) error { return b.Set(dueKey(7), nil, nil) }},
 		{"a row without a record", "does not follow", func(b *pebble.Batch) error {
 			return b.Set(appendExpiryKey(nil, "other", golden, "k", 1), nil, nil)
 		}},
 		{"a wrong value", "not 72", func(b *pebble.Batch) error {
-			return b.Set(appendTimedKey(nil, tableDue, "s", golden.Add(time.Hour), "k", 1), nil, nil)
+			return b.Set(appendDueKey(nil, "s", schedule.NormalPriority, golden.Add(time.Hour), "k", 1), nil, nil)
 		}},
 		{"a wrong counter", "its counter says 2 and 0 of", func(b *pebble.Batch) error {
 			return b.Merge(appendCounterKey(nil, "s"), (&sum{keys: 1}).append(nil), nil)

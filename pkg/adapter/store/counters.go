@@ -14,7 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// counterMerger adds up the operands of a counter row: four zigzag varints, the fields of a sum. Its
+// counterMerger adds up the operands of a counter row: six zigzag varints, the fields of a sum. Its
 // name is stored with the data: another arithmetic needs another name.
 var counterMerger = &pebble.Merger{
 	Name: "reschedule.counter.v1",
@@ -32,11 +32,12 @@ type sum struct {
 	bytes      int64 // the sum of [schedule.Entry.Size]
 	// unsized counts the entries that could not be read when they were replaced or removed. How large
 	// they were is not known, so bytes is too large until the next start counts the records.
-	unsized int64
+	unsized   int64
+	high, low int64 // keys of these priorities
 }
 
 func (s *sum) add(value []byte) error {
-	var fields [4]int64
+	var fields [6]int64
 	for i := range fields {
 		n := 0
 		if fields[i], n = binary.Varint(value); n <= 0 {
@@ -47,7 +48,7 @@ func (s *sum) add(value []byte) error {
 	if len(value) > 0 {
 		return errCounter
 	}
-	s.plus(sum{fields[0], fields[1], fields[2], fields[3]})
+	s.plus(sum{fields[0], fields[1], fields[2], fields[3], fields[4], fields[5]})
 	return nil
 }
 
@@ -56,10 +57,12 @@ func (s *sum) plus(o sum) {
 	s.dead += o.dead
 	s.bytes += o.bytes
 	s.unsized += o.unsized
+	s.high += o.high
+	s.low += o.low
 }
 
 func (s *sum) append(dst []byte) []byte {
-	for _, n := range [...]int64{s.keys, s.dead, s.bytes, s.unsized} {
+	for _, n := range [...]int64{s.keys, s.dead, s.bytes, s.unsized, s.high, s.low} {
 		dst = binary.AppendVarint(dst, n)
 	}
 	return dst
@@ -82,7 +85,15 @@ type counters struct {
 	load    sync.Mutex
 }
 
-type counter struct{ keys, dead, bytes atomic.Int64 }
+type counter struct{ keys, dead, bytes, high, low atomic.Int64 }
+
+func (c *counter) add(s *sum) {
+	c.keys.Add(s.keys)
+	c.dead.Add(s.dead)
+	c.bytes.Add(s.bytes)
+	c.high.Add(s.high)
+	c.low.Add(s.low)
+}
 
 // counter loads the source's counter at its first use, which is before its
 // first change in this process, so no change is counted twice or missed.
@@ -100,9 +111,7 @@ func (db *counters) counter(source string) (*counter, error) {
 		return nil, err
 	}
 	c := &counter{}
-	c.keys.Store(s.keys)
-	c.dead.Store(s.dead)
-	c.bytes.Store(s.bytes)
+	c.add(&s)
 	db.sources.Store(source, c)
 	return c, nil
 }
@@ -142,7 +151,7 @@ func (db *counters) storedCounter(source string) (sum, error) {
 func (db *counters) recount(source string) (s sum, err error) {
 	err = db.eachRecord(source, func(key string, read func() (*schedule.Entry, error)) error {
 		e, err := read()
-		s.count(key, 1)
+		s.count(key, e, 1)
 		s.bytes += e.Size(key)
 		return err
 	})
@@ -182,13 +191,20 @@ func (db *records) eachRecord(source string, visit func(key string, read func() 
 	return nil
 }
 
-// count adds n entries of the key: this function is the only place that defines
-// what a counter counts.
-func (s *sum) count(key string, n int64) {
+// count adds n times the entry of the key, nil if it cannot be read: this function is the
+// only place that defines what a counter counts.
+func (s *sum) count(key string, e *schedule.Entry, n int64) {
 	if schedule.IsDeadLetterKey(key) {
 		s.dead += n
-	} else {
-		s.keys += n
+		return
+	}
+	s.keys += n
+	switch {
+	case e == nil:
+	case e.Priority == schedule.HighPriority:
+		s.high += n
+	case e.Priority == schedule.LowPriority:
+		s.low += n
 	}
 }
 
@@ -203,6 +219,22 @@ func (db *counters) Count(source string) (keys, deadLetters int64, err error) {
 		return 0, 0, err
 	}
 	return c.keys.Load(), c.dead.Load(), nil
+}
+
+// Bands implements Store.
+func (db *counters) Bands(source string) (keys [schedule.Bands]int64, err error) {
+	if !db.gate.enter() {
+		return keys, ErrClosed
+	}
+	defer db.gate.leave()
+	c, err := db.counter(source)
+	if err != nil {
+		return keys, err
+	}
+	high, low := c.high.Load(), c.low.Load()
+	keys[schedule.HighPriority.Band()], keys[schedule.LowPriority.Band()] = high, low
+	keys[schedule.NormalPriority.Band()] = c.keys.Load() - high - low
+	return keys, nil
 }
 
 // Bytes implements Store.

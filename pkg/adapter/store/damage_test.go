@@ -155,7 +155,7 @@ func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any))
 		for after, more := (Position{}), true; more; {
 			var rows []Row
 			var err error
-			if rows, more, err = db.Due(nil, "s", after, limit); err != nil {
+			if rows, more, err = db.Due(nil, "s", schedule.NormalPriority, after, limit); err != nil {
 				fail("due: %v", err)
 				return 0
 			}

@@ -84,10 +84,25 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 			d.fail(errRange)
 		}
 	}
+	if fields&hasPriority != 0 {
+		e.Priority = d.priority()
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+func (d *decoder) priority() schedule.Priority {
+	b := d.fixed(1)
+	if b == nil {
+		return schedule.NormalPriority
+	}
+	p, err := parseBand(b[0])
+	if err != nil || p == schedule.NormalPriority {
+		d.fail(errRange)
+	}
+	return p
 }
 
 // decodeEvent reads what appendEvent wrote and puts it in the place of the entry's omitted

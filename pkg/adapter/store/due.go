@@ -10,89 +10,94 @@ import (
 )
 
 // dueOrder walks a source's keys by original due time. It reads the rows of
-// the due table that are not of a retry, and the rows of the retry table; both
-// are in the order of (time, key), so that it merges the two.
+// the due table that are not of a retry, for each priority, and the rows of the retry
+// table; all are in the order of (time, key), so that it merges them.
 type dueOrder struct {
-	due, retry       *scan
-	dueAt, retryAt   Row
-	dueOK, retryOK   bool
-	duePre, retryPre int // bytes before the instant
-	rowsRead         int // rows read so far
-	db               *engine
+	db       *engine
+	scans    [schedule.Bands + 1]*dueScan
+	rowsRead int // rows read so far
+}
+
+// dueScan reads one of the orders that are merged.
+type dueScan struct {
+	*scan
+	prefix  int // bytes before the band, or of a retry before the instant
+	retries bool
+	row     Row
+	ok      bool
 }
 
 func (db *records) newDueOrder(r pebble.Reader, source string, after Position) (*dueOrder, error) {
 	o := &dueOrder{db: db.engine}
-	for _, t := range [...]struct {
-		table byte
-		it    **scan
-		pre   *int
-	}{{tableDue, &o.due, &o.duePre}, {tableRetry, &o.retry, &o.retryPre}} {
-		prefix := appendSource(nil, t.table, source)
-		it, err := db.scan(r, appendAfter(nil, t.table, source, after), successor(prefix))
-		if err != nil {
-			if o.due != nil {
-				o.due.done(&err)
-			}
+	for i := range o.scans {
+		s, lower := &dueScan{retries: i == schedule.Bands}, []byte(nil)
+		if s.retries {
+			lower = appendSource(nil, tableRetry, source)
+			s.prefix = len(lower)
+		} else {
+			lower = appendDue(nil, source, schedule.Priorities[i])
+			s.prefix = len(lower) - 1
+		}
+		upper := successor(lower)
+		var err error
+		if s.scan, err = db.scan(r, appendAfter(lower, after), upper); err != nil {
+			o.done(&err)
 			return nil, err
 		}
-		*t.it, *t.pre = it, len(prefix)
+		o.scans[i] = s
+		o.step(s, s.First())
 	}
-	o.stepDue(o.due.First())
-	o.stepRetry(o.retry.First())
 	return o, nil
 }
 
 func (o *dueOrder) done(err *error) {
-	o.due.done(err)
-	o.retry.done(err)
+	for _, s := range o.scans {
+		if s != nil {
+			s.done(err)
+		}
+	}
 }
 
-// stepDue goes to the next row that is not of a retry.
-func (o *dueOrder) stepDue(ok bool) {
-	for ; ok; ok = o.due.Next() {
+// step goes to the next row of a scan that counts.
+func (o *dueOrder) step(s *dueScan, ok bool) {
+	for ; ok; ok = s.Next() {
 		o.rowsRead++
-		value, err := o.due.ValueAndErr()
-		if err != nil || len(value) > 0 && value[0] == retryMark {
+		value, err := s.ValueAndErr()
+		if err != nil || !s.retries && len(value) > 0 && value[0] == retryMark {
 			continue // a value that cannot be read ends the scan with an error
 		}
-		row, err := parseDue(o.due.Key()[o.duePre:], value)
-		if err == nil {
-			o.dueAt, o.dueOK = row, true
-			return
+		parse := parseDue
+		if s.retries {
+			parse = parseRetry
 		}
-		o.db.skip(o.due.Key(), err)
+		if s.row, err = parse(s.Key()[s.prefix:], value); err == nil {
+			break
+		}
+		o.db.skip(s.Key(), err)
 	}
-	o.dueOK = false
+	s.ok = ok
 }
 
-func (o *dueOrder) stepRetry(ok bool) {
-	for ; ok; ok = o.retry.Next() {
-		o.rowsRead++
-		row, err := parseTimed(o.retry.Key()[o.retryPre:])
-		if err == nil {
-			o.retryAt, o.retryOK = row, true
-			return
+// first is the scan with the first row that is left; nil: none is.
+func (o *dueOrder) first() (first *dueScan) {
+	for _, s := range o.scans {
+		if s.ok && (first == nil || s.row.Before(first.row.Position)) {
+			first = s
 		}
-		o.db.skip(o.retry.Key(), err)
 	}
-	o.retryOK = false
+	return first
 }
 
 // next returns the first row that is left, and whether its key is between two
 // attempts.
 func (o *dueOrder) next() (row Row, retrying, ok bool) {
-	switch {
-	case o.retryOK && (!o.dueOK || o.retryAt.Before(o.dueAt.Position)):
-		row = o.retryAt
-		o.stepRetry(o.retry.Next())
-		return row, true, true
-	case o.dueOK:
-		row = o.dueAt
-		o.stepDue(o.due.Next())
-		return row, false, true
+	s := o.first()
+	if s == nil {
+		return Row{}, false, false
 	}
-	return Row{}, false, false
+	row = s.row
+	o.step(s, s.Next())
+	return row, s.retries, true
 }
 
 // ListDue implements Store.
@@ -129,7 +134,7 @@ func (db *records) ListDue(source, prefix string, after Position, limit, scan in
 			}
 		}
 		last = row.Position
-		if o.rowsRead >= scan && (o.dueOK || o.retryOK) {
+		if o.rowsRead >= scan && o.first() != nil {
 			return items, last, nil
 		}
 	}
@@ -170,6 +175,8 @@ func (db *records) Backlog(source string, now time.Time, slack time.Duration, li
 		if b.Due++; b.Due == 1 {
 			b.OldestAt = row.At
 		}
+		band := &b.Bands[row.Priority.Band()]
+		band.Due++
 		if retrying {
 			b.Retrying++
 			continue
@@ -178,8 +185,14 @@ func (db *records) Backlog(source string, now time.Time, slack time.Duration, li
 		if waits == schedule.SourcesSlack {
 			waits = slack
 		}
-		if at := row.At.Add(waits); !at.After(now) && (b.OldestUntriedAt.IsZero() || at.Before(b.OldestUntriedAt)) {
-			b.OldestUntriedAt = at
+		at := row.At.Add(waits)
+		if at.After(now) {
+			continue
+		}
+		for _, oldest := range [...]*time.Time{&b.OldestUntriedAt, &band.OldestUntriedAt} {
+			if oldest.IsZero() || at.Before(*oldest) {
+				*oldest = at
+			}
 		}
 	}
 }

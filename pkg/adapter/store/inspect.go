@@ -42,15 +42,18 @@ func (db *DB) Overview() (Overview, error) {
 		if s.Keys, s.DeadLetters, err = db.Count(source); err != nil {
 			return o, err
 		}
-		rows, _, err := db.Due(nil, source, Position{}, 1)
+		due, err := db.newDueOrder(db.db, source, Position{})
 		if err != nil {
+			return o, err
+		}
+		if first, _, ok := due.next(); ok {
+			s.NextAt = first.At
+		}
+		if due.done(&err); err != nil {
 			return o, err
 		}
 		if s.Watched, err = db.countMarks(appendSource(nil, tableMark, source)); err != nil {
 			return o, err
-		}
-		if len(rows) > 0 {
-			s.NextAt = rows[0].At
 		}
 		o.Sources = append(o.Sources, s)
 	}

@@ -36,7 +36,7 @@ const end = 0
 const slackMark = 's'
 
 // retryMark is the value of a due row whose entry is between two attempts: its
-// original due time has a row of its own in the retry table.
+// original due time has a row of its own in the retry table, with its priority as the value.
 const retryMark = 'r'
 
 var errRow = errors.New("store: a row that is not of this format")
@@ -95,18 +95,38 @@ func purgeKey(source string) []byte {
 	return append(appendTable(nil, tablePurge), source...)
 }
 
-// appendTimedKey makes a row of the due or the retry table.
-func appendTimedKey(dst []byte, table byte, source string, at time.Time, key string, revision uint64) []byte {
-	dst = appendInstant(appendSource(dst, table, source), at)
-	dst = append(append(dst, key...), end)
+// bandMark is the byte of a priority in a row: the highest comes first.
+func bandMark(p schedule.Priority) byte { return byte('0' + p.Band()) }
+
+func parseBand(b byte) (schedule.Priority, error) {
+	if b < '0' || int(b-'0') >= schedule.Bands {
+		return 0, errRow
+	}
+	return schedule.Priorities[b-'0'], nil
+}
+
+// appendDue starts a row of the due table, which is ordered by priority, then by time.
+func appendDue(dst []byte, source string, p schedule.Priority) []byte {
+	return append(appendSource(dst, tableDue, source), bandMark(p))
+}
+
+func appendDueKey(dst []byte, source string, p schedule.Priority, at time.Time, key string, revision uint64) []byte {
+	return appendTimed(appendDue(dst, source, p), at, key, revision)
+}
+
+func appendRetryKey(dst []byte, source string, at time.Time, key string, revision uint64) []byte {
+	return appendTimed(appendSource(dst, tableRetry, source), at, key, revision)
+}
+
+func appendTimed(dst []byte, at time.Time, key string, revision uint64) []byte {
+	dst = append(append(appendInstant(dst, at), key...), end)
 	return binary.BigEndian.AppendUint64(dst, revision)
 }
 
-// appendAfter makes the bound that comes right after all rows of the position:
+// appendAfter makes of a prefix the bound that comes right after all rows of the position:
 // a key goes on with a byte above 0x01 (it has no control characters), while
 // the same key ends with 0x00.
-func appendAfter(dst []byte, table byte, source string, after Position) []byte {
-	dst = appendSource(dst, table, source)
+func appendAfter(dst []byte, after Position) []byte {
 	if after.At.IsZero() && after.Key == "" {
 		return dst
 	}
@@ -120,7 +140,7 @@ func appendExpiryKey(dst []byte, source string, at time.Time, key string, revisi
 	return binary.BigEndian.AppendUint64(dst, revision)
 }
 
-// parseTimed reads what follows the source in a row of the due or the retry table.
+// parseTimed reads a row of the due or the retry table from its instant on.
 func parseTimed(b []byte) (Row, error) {
 	n := len(b) - 17
 	if n < 0 || b[8+n] != end {
@@ -132,9 +152,23 @@ func parseTimed(b []byte) (Row, error) {
 	}, nil
 }
 
-// parseDue reads what follows the source in a row of the due table, and its value.
+// parseDueKey reads what follows the source in a row of the due table.
+func parseDueKey(b []byte) (Row, error) {
+	if len(b) == 0 {
+		return Row{}, errRow
+	}
+	p, err := parseBand(b[0])
+	if err != nil {
+		return Row{}, err
+	}
+	r, err := parseTimed(b[1:])
+	r.Priority = p
+	return r, err
+}
+
+// parseDue is parseDueKey with the row's value.
 func parseDue(b, value []byte) (Row, error) {
-	r, err := parseTimed(b)
+	r, err := parseDueKey(b)
 	if err != nil || len(value) == 0 || value[0] == retryMark {
 		return r, err
 	}
@@ -144,6 +178,20 @@ func parseDue(b, value []byte) (Row, error) {
 	}
 	r.Slack = time.Duration(slack)
 	return r, nil
+}
+
+// parseRetry reads what follows the source in a row of the retry table, and its value.
+func parseRetry(b, value []byte) (Row, error) {
+	if len(value) != 1 {
+		return Row{}, errRow
+	}
+	p, err := parseBand(value[0])
+	if err != nil {
+		return Row{}, err
+	}
+	r, err := parseTimed(b)
+	r.Priority = p
+	return r, err
 }
 
 // parseExpiry reads a whole row of the expiry table.

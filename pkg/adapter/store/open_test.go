@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // A directory of another program is refused.
@@ -137,7 +138,7 @@ func TestClose_LaterReadsFail(t *testing.T) {
 	db := open(t, Options{FS: vfs.NewMem()})
 	must(t, db.Close())
 	_, getErr := db.Get("s", "k")
-	_, _, dueErr := db.Due(nil, "s", Position{}, 1)
+	_, _, dueErr := db.Due(nil, "s", schedule.NormalPriority, Position{}, 1)
 	_, applyErr := db.Apply(true)
 	_, _, countErr := db.Count("s")
 	_, _, listErr := db.ListDue("s", "", Position{}, 1, 1)

@@ -57,9 +57,7 @@ func (db *DB) Purge(source string) error {
 	if err != nil {
 		return err
 	}
-	c.keys.Store(0)
-	c.dead.Store(0)
-	c.bytes.Store(0)
+	c.add(&sum{keys: -c.keys.Load(), dead: -c.dead.Load(), bytes: -c.bytes.Load(), high: -c.high.Load(), low: -c.low.Load()})
 	db.counters.sources.Delete(source) // sources that come and go must not leave one each
 	db.keeper.wake()
 	return commit.Wait()
@@ -307,7 +305,11 @@ func rowOf(row []byte) (source, key string, err error) {
 		if !ok {
 			return "", "", errRow
 		}
-		r, err := parseTimed(rest)
+		parse := parseTimed
+		if row[0] == tableDue {
+			parse = parseDueKey
+		}
+		r, err := parse(rest)
 		return string(s), r.Key, err
 	}
 	return parseSourced(row)

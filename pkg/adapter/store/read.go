@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -211,9 +212,9 @@ func (db *records) lookupError(source, key string, err error) error {
 }
 
 // Due implements Store.
-func (db *records) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
-	prefix := appendSource(nil, tableDue, source)
-	it, err := db.scan(db.db, appendAfter(nil, tableDue, source, after), successor(prefix))
+func (db *records) Due(dst []Row, source string, p schedule.Priority, after Position, limit int) (_ []Row, more bool, err error) {
+	prefix := appendDue(nil, source, p)
+	it, err := db.scan(db.db, appendAfter(bytes.Clone(prefix), after), successor(prefix))
 	if err != nil {
 		return dst, false, err
 	}
@@ -240,7 +241,7 @@ func (db *records) Due(dst []Row, source string, after Position, limit int) (_ [
 		if err != nil {
 			continue // it ends the scan with an error
 		}
-		row, err := parseDue(it.Key()[len(prefix):], value)
+		row, err := parseDue(it.Key()[len(prefix)-1:], value)
 		if err != nil {
 			db.skip(it.Key(), err)
 			continue
@@ -328,7 +329,7 @@ func (db *records) named(items []Item, source string, s *span, limit int, most i
 	defer it.done(&err)
 	var keys []string
 	for ok := it.First(); ok; ok = it.Next() {
-		row, err := parseTimed(it.Key()[len(prefix):])
+		row, err := parseDueKey(it.Key()[len(prefix):])
 		if err == nil && s.has(appendRecordKey(nil, source, row.Key)) {
 			keys = append(keys, row.Key)
 		}

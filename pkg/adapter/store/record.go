@@ -37,7 +37,8 @@ const (
 	endsKey                      // of the event, nothing follows: a change that reads no body asks
 	hasSlack                     //
 	mayWait                      // nothing follows
-	knownFields      = 1<<iota - 1
+	hasPriority
+	knownFields = 1<<iota - 1
 )
 
 // The fields of an event, in the order in which they follow.
@@ -91,6 +92,7 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	set(e.Event.Ends(), endsKey)
 	set(e.Slack != nil, hasSlack)
 	set(e.MayWait, mayWait)
+	set(e.Priority != schedule.NormalPriority, hasPriority)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -134,6 +136,9 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	}
 	if e.Slack != nil {
 		dst = binary.AppendVarint(dst, int64(*e.Slack))
+	}
+	if e.Priority != schedule.NormalPriority {
+		dst = append(dst, bandMark(e.Priority))
 	}
 	return dst
 }

@@ -210,8 +210,13 @@ func FuzzRows(f *testing.F) {
 				t.Fatalf("%x became %x", key, again)
 			}
 		}
-		if row, err := parseTimed(key); err == nil {
-			if again := appendTimedKey(nil, tableDue, "s", row.At, row.Key, row.Revision); !bytes.Equal(again[4:], key) {
+		if row, err := parseDue(key, value); err == nil {
+			if again := appendDueKey(nil, "s", row.Priority, row.At, row.Key, row.Revision); !bytes.Equal(again[4:], key) {
+				t.Fatalf("%x became %x", key, again)
+			}
+		}
+		if row, err := parseRetry(key, value); err == nil {
+			if again := appendRetryKey(nil, "s", row.At, row.Key, row.Revision); !bytes.Equal(again[4:], key) {
 				t.Fatalf("%x became %x", key, again)
 			}
 		}
@@ -229,14 +234,14 @@ func FuzzKeys(f *testing.F) {
 			return
 		}
 		p1, p2 := Position{time.Unix(0, n1), k1}, Position{time.Unix(0, n2), k2}
-		r1 := appendTimedKey(nil, tableDue, "s", p1.At, k1, 1<<63)
-		r2 := appendTimedKey(nil, tableDue, "s", p2.At, k2, 1)
+		r1 := appendRetryKey(nil, "s", p1.At, k1, 1<<63)
+		r2 := appendRetryKey(nil, "s", p2.At, k2, 1)
 		if k1 != k2 || n1 != n2 {
 			if p1.Before(p2) != (bytes.Compare(r1, r2) < 0) {
 				t.Fatalf("%v, %v: %x, %x", p1, p2, r1, r2)
 			}
 		}
-		after := appendAfter(nil, tableDue, "s", p1)
+		after := appendAfter(appendSource(nil, tableRetry, "s"), p1)
 		if bytes.Compare(after, r1) <= 0 || p1.Before(p2) != (bytes.Compare(after, r2) <= 0) {
 			t.Fatalf("after %v: %x, rows %x, %x", p1, after, r1, r2)
 		}

@@ -270,7 +270,7 @@ func (c *copier) put(change Change) error {
 	c.sources[change.Source] = true
 	c.newest = max(c.newest, change.New.Revision)
 	var n sum
-	n.count(change.Key, 1)
+	n.count(change.Key, change.New, 1)
 	c.Keys, c.DeadLetters = c.Keys+n.keys, c.DeadLetters+n.dead
 	c.changes = append(c.changes, change)
 	if c.bytes += int(change.New.Size(change.Key)); c.bytes < repairBytes && len(c.changes) < repairBatch {

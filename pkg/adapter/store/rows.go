@@ -32,7 +32,7 @@ func (r *rows) derive(source, key string, e *schedule.Entry) {
 	if e == nil {
 		return
 	}
-	r.buf = appendTimedKey(r.buf, tableDue, source, e.At(), key, e.Revision)
+	r.buf = appendDueKey(r.buf, source, e.Rank(), e.At(), key, e.Revision)
 	mid := len(r.buf)
 	if slack := e.OwnSlack(); !e.RetryAt.IsZero() {
 		r.buf = append(r.buf, retryMark)
@@ -42,8 +42,10 @@ func (r *rows) derive(source, key string, e *schedule.Entry) {
 	r.add(0, mid)
 	if !e.RetryAt.IsZero() {
 		start := len(r.buf)
-		r.buf = appendTimedKey(r.buf, tableRetry, source, e.DueAt, key, e.Revision)
-		r.add(start, len(r.buf))
+		r.buf = appendRetryKey(r.buf, source, e.DueAt, key, e.Revision)
+		mid := len(r.buf)
+		r.buf = append(r.buf, bandMark(e.Rank()))
+		r.add(start, mid)
 	}
 	if !e.ExpiresAt.IsZero() {
 		start := len(r.buf)

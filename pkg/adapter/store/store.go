@@ -95,9 +95,9 @@ type Store interface {
 	// Waiting reports that changes wait for space on the disk. Space returns ErrFull then.
 	Waiting() bool
 
-	// Due appends to rows up to limit rows of the source that come after the
-	// position, ordered by position, with dead letters. more: there are others behind.
-	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
+	// Due appends to rows up to limit rows of the source with a priority that come after the
+	// position, ordered by position. Dead letters are among the normal ones. more: there are others behind.
+	Due(rows []Row, source string, p schedule.Priority, after Position, limit int) (_ []Row, more bool, err error)
 
 	// List returns up to limit keys with the prefix that come after the given
 	// key, in key order, and ends early where their events are large. Dead
@@ -129,6 +129,10 @@ type Store interface {
 
 	// Count returns how many keys and dead letters the source has.
 	Count(source string) (keys, deadLetters int64, err error)
+
+	// Bands returns how many keys the source has of each priority. An entry that could not be read counts as
+	// normal.
+	Bands(source string) ([schedule.Bands]int64, error)
 
 	// Bytes returns the sum of [schedule.Entry.Size] over all entries of the
 	// source, dead letters among them.
@@ -241,7 +245,8 @@ func (p Position) Before(o Position) bool {
 type Row struct {
 	Position
 	Revision uint64
-	Slack    time.Duration // [schedule.Entry.OwnSlack]; only of rows of the due order
+	Slack    time.Duration     // [schedule.Entry.OwnSlack]; only of rows of the due order
+	Priority schedule.Priority // [schedule.Entry.Rank]; only of rows of the due order
 }
 
 // SourceRow is a row of an index over all sources.
@@ -264,5 +269,12 @@ type Backlog struct {
 	OldestAt        time.Time // the earliest due time of the due keys
 	OldestUntriedAt time.Time // the earliest end of the slack, if it has come, of the due keys that are not between two attempts
 	NextAt          time.Time // the soonest due time of the keys that are not due
-	Partial         bool      // it stopped counting: there may be more
+	Bands           [schedule.Bands]Band
+	Partial         bool // it stopped counting: there may be more
+}
+
+// Band is the due keys of one priority, of [schedule.Priorities].
+type Band struct {
+	Due             int
+	OldestUntriedAt time.Time // as in Backlog
 }

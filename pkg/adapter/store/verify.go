@@ -82,7 +82,8 @@ func (db *DB) verify() (Report, error) {
 		table byte
 		row   func(key, value []byte) error
 	}{
-		{tableRecord, v.record}, {tableEvent, v.event}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
+		{tableRecord, v.record}, {tableEvent, v.event}, {tableDue, v.timed}, {tableRetry, v.timed},
+		{tableExpiry, v.expiry},
 		{tableUnfinished, v.unfinished}, {tableCounter, v.counter},
 		{tablePurge, v.other}, {tableMark, v.mark}, {tableWatch, v.watch}, {tableMeta, v.other},
 	} {
@@ -146,9 +147,9 @@ func (v *verifier) record(k, value []byte) error {
 	} else {
 		v.Keys++
 	}
-	s.count(key, 1)
-	v.counted[source] = s
 	e, err := decodeRecord(value)
+	s.count(key, e, 1)
+	v.counted[source] = s
 	if err != nil {
 		s.unsized++
 		v.counted[source] = s
@@ -219,16 +220,12 @@ func (v *verifier) event(k, _ []byte) error {
 }
 
 func (v *verifier) timed(k, value []byte) error {
-	source, rest, ok := bytes.Cut(k[2:], []byte{end})
-	row, err := Row{}, errRow
-	if ok {
-		row, err = parseTimed(rest)
-	}
+	source, key, err := rowOf(k)
 	if err != nil {
 		v.problem("row %q: %v", k, err)
 		return nil
 	}
-	return v.indexed(k, value, string(source), row.Key)
+	return v.indexed(k, value, source, key)
 }
 
 func (v *verifier) expiry(k, value []byte) error {
@@ -260,8 +257,8 @@ func (v *verifier) counter(k, value []byte) error {
 		v.problem("counter of source %q: %v", source, err)
 	}
 	counted := v.counted[source]
-	if stored.unsized != 0 || counted.unsized != 0 { // the next start counts the bytes, or an entry cannot be read
-		stored.bytes, stored.unsized = counted.bytes, counted.unsized
+	if stored.unsized != 0 || counted.unsized != 0 { // the next start counts, or an entry cannot be read
+		stored.bytes, stored.unsized, stored.high, stored.low = counted.bytes, counted.unsized, counted.high, counted.low
 	}
 	if stored != counted {
 		v.problem("source %q has %d keys and %d dead letters of %d bytes, its counter says %d and %d of %d",

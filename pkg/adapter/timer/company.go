@@ -1,18 +1,18 @@
 package timer
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Rows with slack wait for company, so that they wake the sink together. That is a property of the rows in
 // memory, and no other index: while all rows that are due have slack left and the sink sleeps, none is handed
 // out. When the first row of the page has used up its slack it is handed out, and once the caller has compared
 // it with its entry, since it may be stale, [Page.Release] lets all due rows go, oldest first.
 //
-// A row behind the page's end is due later than all rows of the page, but may have less slack. Therefore rows
-// wait no longer than until the time of the end: then the whole page is due. So a source with more keys within
+// A row behind the end of a band is due later than all its rows in memory, but may have less slack. Therefore rows
+// wait no longer than until the time of the end: then all of them are due. So a source with more keys within
 // its slack than a page has wakes its sink once for each page.
+//
+// The row that has used up its slack is handed out first, also before due rows of a higher band, because only the
+// caller can tell that it is not stale. When [Page.Outranked] says so the caller must put it back, behind them.
 //
 // While the sink is awake each due row is handed out, also with slack left. Such a [Guest] does not keep the
 // sink awake for others: with many keys each would come within the time of the one before.
@@ -50,12 +50,9 @@ func (p *Page) Awake(span int64) { p.span = span }
 
 // Next is when Pop may return a row; false if no time is known.
 func (p *Page) Next(now int64) (at int64, ok bool) {
-	if len(p.rows) == 0 {
-		return 0, false
-	}
-	head := p.rows[0]
-	if p.patient == 0 || head.Slack == Apart || head.At <= p.released || p.awake(max(now, head.At)) {
-		return head.At, true
+	head, ok := p.head()
+	if !ok || p.patient == 0 || head.Slack == Apart || head.At <= p.released || p.awake(max(now, head.At)) {
+		return head.At, ok
 	}
 	p.look()
 	return min(p.must, p.apart), true
@@ -63,11 +60,9 @@ func (p *Page) Next(now int64) (at int64, ok bool) {
 
 // Must is when a row that is not Apart goes at the latest, in memory or behind the end; false if there is none.
 func (p *Page) Must() (at int64, ok bool) {
-	if len(p.rows) == 0 {
-		return 0, false
-	}
-	if head := p.rows[0]; p.patient == 0 && head.Slack != Apart {
-		return head.At, true
+	head, ok := p.head()
+	if !ok || p.patient == 0 && head.Slack != Apart {
+		return head.At, ok
 	}
 	p.look()
 	return p.must, p.must != math.MaxInt64
@@ -75,7 +70,10 @@ func (p *Page) Must() (at int64, ok bool) {
 
 // Waits returns until when due rows wait for company, false if none does.
 func (p *Page) Waits(now int64) (until int64, ok bool) {
-	if at, ok := p.Next(now); !ok || at <= now || p.rows[0].At > now {
+	if at, ok := p.Next(now); !ok || at <= now {
+		return 0, false
+	}
+	if head, _ := p.head(); head.At > now {
 		return 0, false
 	}
 	return p.Must()
@@ -83,8 +81,13 @@ func (p *Page) Waits(now int64) (until int64, ok bool) {
 
 // Lets returns the instant up to which rows that are due by then go, whatever their slack.
 func (p *Page) Lets(now, by int64) int64 {
-	if p.patient == 0 || p.awake(max(now, by)) || !p.complete && p.end.At <= by {
+	if p.patient == 0 || p.awake(max(now, by)) {
 		return math.MaxInt64
+	}
+	for _, b := range p.bands {
+		if !b.complete && b.end.At <= by {
+			return math.MaxInt64
+		}
 	}
 	return p.released
 }
@@ -97,28 +100,28 @@ func (p *Page) Pop(now int64) (Row, Part, bool) {
 	if p.ended > now {
 		p.ended = never
 	}
-	i, part, ok := p.choose(now)
-	if !ok {
+	b, i, part := p.choose(now)
+	if b == nil {
 		return Row{}, Guest, false
 	}
 	if part != Guest {
 		p.hosts++
 	}
-	return p.take(i), part, true
+	return p.take(b, i), part, true
 }
 
 // Due is the time of the row that Pop returns; false if it returns none.
 func (p *Page) Due(now int64) (at int64, ok bool) {
-	i, _, ok := p.choose(now)
-	if !ok {
+	b, i, _ := p.choose(now)
+	if b == nil {
 		return 0, false
 	}
-	return p.rows[i].At, true
+	return b.rows[i].At, true
 }
 
 // ApartIsDue reports whether PopApart returns a row.
 func (p *Page) ApartIsDue(now int64) bool {
-	if len(p.rows) == 0 || p.rows[0].At > now {
+	if head, ok := p.head(); !ok || head.At > now {
 		return false
 	}
 	p.look()
@@ -130,36 +133,69 @@ func (p *Page) PopApart(now int64) (Row, bool) {
 	if !p.ApartIsDue(now) {
 		return Row{}, false
 	}
-	return p.take(slices.IndexFunc(p.rows, func(r Row) bool { return r.Slack == Apart && r.At == p.apart })), true
+	b, i := p.firstApart()
+	return p.take(b, i), true
 }
 
-// choose returns the next row that may go.
-func (p *Page) choose(now int64) (i int, part Part, ok bool) {
-	if len(p.rows) == 0 || p.rows[0].At > now {
-		return 0, Guest, false
+// firstApart returns the band and the place of a row that is Apart and due at p.apart.
+func (p *Page) firstApart() (*band, int) {
+	open := p.open()
+	for i := range open {
+		if at := open[i].first(func(r Row) bool { return r.Slack == Apart && r.At == p.apart }); at >= 0 {
+			return &open[i], at
+		}
 	}
-	switch head := p.rows[0]; {
-	case head.Slack == Apart:
-		return 0, Guest, true
-	case p.patient == 0 || head.At <= p.released || p.awake(now) && head.bound() <= now:
-		return 0, Host, true
-	case p.awake(now):
-		return 0, Guest, true
+	return nil, 0
+}
+
+// choose returns the next row that may go: its band, nil if there is none, and its place.
+func (p *Page) choose(now int64) (top *band, i int, part Part) {
+	open, awake := p.open(), p.awake(now)
+	free := awake || p.patient == 0
+	for i := range open {
+		if b := &open[i]; len(b.rows) > 0 && b.rows[0].At <= now {
+			if top == nil {
+				top = b
+			}
+			free = free || b.rows[0].Slack != Apart && b.rows[0].At <= p.released
+		}
+	}
+	if top == nil {
+		return nil, 0, Guest
+	}
+	switch head := top.rows[0]; {
+	case head.Slack == Apart, free && awake && head.At > p.released && head.bound() > now:
+		return top, 0, Guest
+	case free:
+		return top, 0, Host
 	}
 	p.look()
 	switch {
 	case p.must <= now:
-		first := -1
-		for i, r := range p.rows { // the oldest
-			if r.Slack != Apart && r.bound() <= now && (first < 0 || compare(r, p.rows[first]) < 0) {
-				first = i
+		for i := range open {
+			if at := open[i].first(func(r Row) bool { return r.Slack != Apart && r.bound() <= now }); at >= 0 {
+				return &open[i], at, First
 			}
 		}
-		return max(first, 0), First, true // without one the page's end has come
+		return top, 0, First // the end of a band has come
 	case p.apart <= now:
-		return slices.IndexFunc(p.rows, func(r Row) bool { return r.Slack == Apart && r.At == p.apart }), Guest, true
+		b, i := p.firstApart()
+		return b, i, Guest
 	}
-	return 0, Guest, false
+	return nil, 0, Guest
+}
+
+// Outranked reports whether a due row goes before this one once all go that are due.
+func (p *Page) Outranked(r Row, now int64) bool {
+	for i, b := range p.open() {
+		if i > int(r.Band) {
+			break
+		}
+		if len(b.rows) > 0 && b.rows[0].At <= now && b.rows[0].Slack != Apart && (i < int(r.Band) || compare(b.rows[0], r) < 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // Release lets all rows go that are due.
@@ -183,21 +219,25 @@ func (r Row) bound() int64 {
 	return r.At + max(r.Slack, 0)
 }
 
-// came notes a row more, left one less.
+// came notes a row more, left one less. A row that comes first or goes last may open or hide the bands below.
 func (p *Page) came(r Row) {
 	if r.Slack > 0 {
 		p.patient++
 	}
-	if first := p.first(r); p.known {
+	b := &p.bands[r.Band]
+	if !b.complete && len(b.rows) == 1 {
+		p.known = false
+	}
+	if first := p.first(r); p.known && int(r.Band) < len(p.open()) {
 		*first = min(*first, r.bound())
 	}
 }
 
-func (p *Page) left(r Row) {
+func (p *Page) left(b *band, r Row) {
 	if r.Slack > 0 {
 		p.patient--
 	}
-	p.known = p.known && r.bound() > *p.first(r)
+	p.known = p.known && r.bound() > *p.first(r) && (b.complete || len(b.rows) > 0)
 }
 
 // first is the one of must and apart that the row is for.
@@ -211,9 +251,11 @@ func (p *Page) first(r Row) *int64 {
 // count counts the rows when others are in memory.
 func (p *Page) count() {
 	p.patient, p.known = 0, false
-	for _, r := range p.rows {
-		if r.Slack > 0 {
-			p.patient++
+	for _, b := range p.bands {
+		for _, r := range b.rows {
+			if r.Slack > 0 {
+				p.patient++
+			}
 		}
 	}
 }
@@ -224,11 +266,13 @@ func (p *Page) look() {
 		return
 	}
 	p.known, p.must, p.apart = true, math.MaxInt64, math.MaxInt64
-	if !p.complete {
-		p.must = p.end.At
-	}
-	for _, r := range p.rows {
-		first := p.first(r)
-		*first = min(*first, r.bound())
+	for _, b := range p.open() {
+		if !b.complete {
+			p.must = min(p.must, b.end.At)
+		}
+		for _, r := range b.rows {
+			first := p.first(r)
+			*first = min(*first, r.bound())
+		}
 	}
 }

@@ -31,10 +31,10 @@ func TestPop_WaitsForCompany(t *testing.T) {
 		{"a row for another sink goes alone, and wakes no other",
 			[]Row{{At: 1, Key: "a", Slack: 50}, {At: 5, Key: "b", Slack: Apart}}, []step{{5, 0, "b:g"}, {50, 0, ""}, {51, 0, "a:f"}}},
 	} {
-		p := New(10)
+		p := New(10, 1)
 		p.Awake(10)
-		p.BeginLoad()
-		p.EndLoad(test.rows, false)
+		p.BeginLoad(0)
+		p.EndLoad(0, test.rows, false)
 		for _, s := range test.steps {
 			for range s.ends {
 				p.Done(s.at, true)
@@ -56,10 +56,10 @@ func TestPop_WaitsForCompany(t *testing.T) {
 // What was let go, and a sink that was awake, count no more once the clock went back.
 func TestPop_WaitsAfterTheClockWentBack(t *testing.T) {
 	t.Parallel()
-	p := New(10)
+	p := New(10, 1)
 	p.Awake(10)
-	p.BeginLoad()
-	p.EndLoad([]Row{{At: 80, Key: "a"}, {At: 900, Key: "b", Slack: 1}}, false)
+	p.BeginLoad(0)
+	p.EndLoad(0, []Row{{At: 80, Key: "a"}, {At: 900, Key: "b", Slack: 1}}, false)
 	if _, part, ok := p.Pop(80); part != First || !ok {
 		t.Fatal("the first row is not handed out")
 	}
@@ -71,5 +71,36 @@ func TestPop_WaitsAfterTheClockWentBack(t *testing.T) {
 	}
 	if until, ok := p.Waits(60); until != 150 || !ok {
 		t.Errorf("it waits until %d, %v", until, ok)
+	}
+}
+
+// A row goes before rows of lower bands that are due longer, also before the one that has used up its slack; a band that
+// is not loaded hides the bands below.
+func TestPop_HigherBandFirst(t *testing.T) {
+	t.Parallel()
+	rows := [][]Row{{{At: 3, Key: "high", Slack: 90, Band: 0}, {At: 9, Key: "later", Band: 0}}, {{At: 1, Key: "low", Slack: 3, Band: 1}, {At: 2, Key: "lower", Slack: 40, Band: 1}}}
+	p := New(10, 2)
+	p.Awake(10)
+	p.BeginLoad(1)
+	p.EndLoad(1, rows[1], false)
+	if r, _, ok := p.Pop(5); ok {
+		t.Fatalf("%+v is handed out before the higher band is loaded", r)
+	}
+	if at, ok := p.Next(5); ok {
+		t.Fatalf("the next row is known, %d, before the higher band is loaded", at)
+	}
+	p.BeginLoad(0)
+	p.EndLoad(0, rows[0], false)
+	r, part, _ := p.Pop(5)
+	if r.Key != "low" || part != First || !p.Outranked(r, 5) {
+		t.Fatalf("%+v, part %d, outranked %v", r, part, p.Outranked(r, 5))
+	}
+	p.Release(5)
+	p.Done(5, false)
+	p.Add(r)
+	for _, want := range []string{"high", "low", "lower", ""} {
+		if r, part, _ = p.Pop(5); r.Key != want || want != "" && part != Host {
+			t.Errorf("%+v, part %d, want %s", r, part, want)
+		}
 	}
 }

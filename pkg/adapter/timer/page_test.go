@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +12,7 @@ import (
 
 var seed = flag.Uint64("timer.seed", 0, "seed of the random histories, 0 = new")
 
-// A page hands out all rows of an index in order, with loads that overlap additions.
+// A page hands out all rows of an index in order, a higher band first, with loads that overlap additions.
 func TestPage_EveryRowInOrder(t *testing.T) {
 	t.Parallel()
 	first := *seed
@@ -39,10 +40,10 @@ func history(t *testing.T, seed uint64) {
 		at, _ := slices.BinarySearchFunc(index, row, compare)
 		index = slices.Insert(index, at, row)
 	}
-	revision, patient := uint64(0), r.IntN(4) > 0
+	revision, patient, bands := uint64(0), r.IntN(4) > 0, 1+r.IntN(3)
 	fresh := func() Row {
 		revision++
-		row := Row{At: r.Int64N(60), Key: fmt.Sprint(r.IntN(80)), Revision: revision}
+		row := Row{At: r.Int64N(60), Key: fmt.Sprint(r.IntN(80)), Revision: revision, Band: int8(r.IntN(bands))}
 		if patient {
 			row.Slack = max(r.Int64N(40)-10, Apart)
 		}
@@ -52,22 +53,21 @@ func history(t *testing.T, seed uint64) {
 		set(fresh())
 	}
 	limit := 2 + r.IntN(10)
-	p := New(limit)
+	p := New(limit, bands)
 	sink := awakening{span: r.Int64N(8)}
 	p.Awake(sink.span)
 	var snapshot []Row
-	loading, more := false, false
+	loading, more, band := false, false, 0
 	begin := func() {
-		after, n := p.BeginLoad()
-		from, _ := slices.BinarySearchFunc(index, after, func(a, b Row) int {
-			if c := compare(a, b); c != 0 {
-				return c
-			}
-			return -1 // strictly behind
-		})
-		rest := index[from:]
+		band, _ = p.NeedsLoad()
+		after, n := p.BeginLoad(band)
+		rest := slices.DeleteFunc(slices.Clone(index), func(r Row) bool { return int(r.Band) != band || compare(r, after) <= 0 })
 		more = len(rest) > n
-		snapshot, loading = slices.Clone(rest[:min(n, len(rest))]), true
+		snapshot, loading = rest[:min(n, len(rest))], true
+	}
+	needsLoad := func() bool {
+		_, needs := p.NeedsLoad()
+		return needs
 	}
 	now := int64(0)
 	for range 400 {
@@ -80,22 +80,34 @@ func history(t *testing.T, seed uint64) {
 			set(row)
 			p.Add(row)
 		case 2:
-			if p.NeedsLoad() && !loading {
+			if needsLoad() && !loading {
 				begin()
 			}
 		case 3:
 			if loading {
 				loading = false
 				if r.IntN(10) == 0 {
-					p.AbortLoad()
+					p.AbortLoad(band)
 				} else {
-					p.EndLoad(snapshot, more)
+					p.EndLoad(band, snapshot, more)
 				}
 			}
 		default:
 			now += r.Int64N(3)
 			for row, part, ok := p.Pop(now); ok; row, part, ok = p.Pop(now) {
 				isCurrent := current[row.Key] == row // else stale: dropped, as the queue does
+				if isCurrent && part == First && p.Outranked(row, now) {
+					p.Release(now)
+					p.Done(now, false)
+					p.Add(row)
+					sink.released = now
+					continue
+				}
+				for _, other := range index {
+					if isCurrent && row.Slack != Apart && other.Slack != Apart && other.At <= now && cmp.Or(cmp.Compare(other.Band, row.Band), compare(other, row)) < 0 {
+						fail("%+v overtakes %+v at %d", row, other, now)
+					}
+				}
 				if problem := sink.take(p, row, part, isCurrent, now); problem != "" {
 					fail("%+v at %d: %s", row, now, problem)
 				}
@@ -108,23 +120,23 @@ func history(t *testing.T, seed uint64) {
 				fail("Next at %d is %d, and Pop returns none", now, at)
 			}
 			for _, row := range index {
-				if !loading && !p.NeedsLoad() && row.bound() <= now {
+				if !loading && !needsLoad() && row.bound() <= now {
 					fail("row %+v has used up its slack at %d and was not handed out", row, now)
 				}
 			}
 		}
-		if p.Len() > 2*limit+4*limit+limit {
+		if p.Len() > bands*(2*limit+4*limit+limit) {
 			fail("%d rows in memory with a limit of %d", p.Len(), limit)
 		}
 	}
 	if loading {
-		p.EndLoad(snapshot, more)
+		p.EndLoad(band, snapshot, more)
 	}
 	for range 10000 {
-		if p.NeedsLoad() {
+		for needsLoad() {
 			begin()
 			loading = false
-			p.EndLoad(snapshot, more)
+			p.EndLoad(band, snapshot, more)
 		}
 		row, _, ok := p.Pop(1 << 60)
 		if !ok {
@@ -167,10 +179,20 @@ func (s *awakening) take(p *Page, row Row, part Part, isCurrent bool, now int64)
 		return "too early"
 	case row.Slack == Apart && part != Guest, row.Slack != Apart && part == Guest && !awake:
 		return fmt.Sprintf("part %d, awake %v", part, awake)
-	case part == Host && p.patient > 0 && row.bound() > now && row.At > s.released:
+	case part == Host && p.patient > 0 && row.bound() > now && row.At > s.released && (awake || !s.leads(p)):
 		return "it has slack, and wakes the sink"
 	}
 	return ""
+}
+
+// leads reports that the row goes before one that was let go.
+func (s *awakening) leads(p *Page) bool {
+	for _, b := range p.bands {
+		if slices.ContainsFunc(b.rows, func(r Row) bool { return r.Slack != Apart && r.At <= s.released }) {
+			return true
+		}
+	}
+	return false
 }
 
 // end ends one of the deliveries.
@@ -185,19 +207,19 @@ func (s *awakening) end(p *Page, now int64) {
 // Cutting the page between rows of one key that differ by their revision alone loses none.
 func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 	t.Parallel()
-	p := New(2)
-	p.BeginLoad()
-	p.EndLoad(nil, false)
+	p := New(2, 1)
+	p.BeginLoad(0)
+	p.EndLoad(0, nil, false)
 	index := []Row{{At: 1, Key: "a", Revision: 1}, {At: 2, Key: "b", Revision: 3}, {At: 3, Key: "c", Revision: 4}}
 	for _, r := range []Row{index[0], {At: 2, Key: "b", Revision: 2}, index[1], index[2], {At: 4, Key: "d", Revision: 5}} {
 		p.Add(r)
 	}
 	got := map[Row]bool{}
 	for {
-		if p.NeedsLoad() {
-			after, n := p.BeginLoad()
+		if _, needs := p.NeedsLoad(); needs {
+			after, n := p.BeginLoad(0)
 			behind := slices.DeleteFunc(slices.Clone(index), func(r Row) bool { return compare(r, after) <= 0 })
-			p.EndLoad(behind[:min(n, len(behind))], len(behind) > n)
+			p.EndLoad(0, behind[:min(n, len(behind))], len(behind) > n)
 		}
 		r, _, ok := p.Pop(9)
 		if !ok {
@@ -215,9 +237,9 @@ func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 // Add reports a new head.
 func TestAdd_ReportsANewHead(t *testing.T) {
 	t.Parallel()
-	p := New(4)
-	p.BeginLoad()
-	p.EndLoad(nil, false)
+	p := New(4, 1)
+	p.BeginLoad(0)
+	p.EndLoad(0, nil, false)
 	for _, step := range []struct {
 		at   int64
 		head bool
@@ -232,14 +254,14 @@ func TestAdd_ReportsANewHead(t *testing.T) {
 func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
 	t.Parallel()
 	for n, void := range map[int]bool{minArrivals: false, minArrivals + 1: true} {
-		p := New(2)
-		p.BeginLoad()
+		p := New(2, 1)
+		p.BeginLoad(0)
 		for i := range n {
 			p.Add(Row{At: int64(i), Key: "k"})
 		}
-		p.EndLoad(nil, false)
-		if got := p.Len() == 0 && p.NeedsLoad(); got != void {
-			t.Errorf("%d rows came in: void %t, want %t", n, got, void)
+		p.EndLoad(0, nil, false)
+		if _, needs := p.NeedsLoad(); (p.Len() == 0 && needs) != void {
+			t.Errorf("%d rows came in: void %t, want %t", n, !void, void)
 		}
 	}
 }
@@ -247,9 +269,9 @@ func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
 // A page that is made smaller gives its later rows back to the index.
 func TestPage_ResizeDropsTheLaterRows(t *testing.T) {
 	t.Parallel()
-	p := New(100)
-	p.BeginLoad()
-	p.EndLoad(nil, false)
+	p := New(100, 1)
+	p.BeginLoad(0)
+	p.EndLoad(0, nil, false)
 	for i := range 100 {
 		p.Add(Row{At: int64(i), Key: "k"})
 	}
@@ -259,7 +281,7 @@ func TestPage_ResizeDropsTheLaterRows(t *testing.T) {
 			t.Fatalf("%+v, want %d", r, want)
 		}
 	}
-	if !p.NeedsLoad() {
+	if _, needs := p.NeedsLoad(); !needs {
 		t.Error("the rows that were dropped are not loaded again")
 	}
 }

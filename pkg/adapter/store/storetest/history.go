@@ -69,6 +69,7 @@ func (h *History) Changes() []store.Change {
 			h.maybe(&c.New.ExpiresAt)
 			h.maybe(&c.New.UnfinishedAt)
 			h.maybe(&c.New.PreviousDueAt)
+			c.New.Priority = schedule.Priorities[h.IntN(schedule.Bands)]
 			if c.New.MayWait = h.IntN(2) == 0; h.IntN(3) == 0 {
 				c.New.Slack = new(time.Duration(h.IntN(3)) * time.Second)
 			}
@@ -201,12 +202,14 @@ func agree(t *testing.T, f *fixture, h *History) {
 		if h.IntN(2) == 0 {
 			after = store.Position{At: h.at(), Key: h.name().key}
 		}
-		rows, more, err := f.Due(nil, source, after, limit)
-		wantRows, wantMore := m.due(source, after, limit)
-		if err != nil || more != wantMore {
-			t.Fatal(more, err)
+		for _, p := range schedule.Priorities {
+			rows, more, err := f.Due(nil, source, p, after, limit)
+			wantRows, wantMore := m.due(source, p, after, limit)
+			if err != nil || more != wantMore {
+				t.Fatal(more, err)
+			}
+			same(t, "due", wantRows, rows)
 		}
-		same(t, "due", wantRows, rows)
 
 		prefix, key := []string{"", "a", "a/", "z"}[h.IntN(4)], ""
 		if h.IntN(2) == 0 {
@@ -239,6 +242,9 @@ func agree(t *testing.T, f *fixture, h *History) {
 		wantK, wantD := m.count(source)
 		if keys != wantK || dead != wantD || err != nil {
 			t.Fatal(keys, dead, err)
+		}
+		if keys, err := f.Bands(source); keys != m.bands(source) || err != nil {
+			t.Fatal(keys, m.bands(source), err)
 		}
 		if bytes, err := f.Bytes(source); bytes != m.bytes(source) || err != nil {
 			t.Fatal(bytes, m.bytes(source), err)

@@ -51,6 +51,15 @@ func (m model) count(source string) (keys, dead int64) {
 	return keys, dead
 }
 
+func (m model) bands(source string) (keys [schedule.Bands]int64) {
+	for n, e := range m {
+		if n.source == source && !schedule.IsDeadLetterKey(n.key) {
+			keys[e.Priority.Band()]++
+		}
+	}
+	return keys
+}
+
 func (m model) bytes(source string) (n int64) {
 	for name, e := range m {
 		if name.source == source {
@@ -74,9 +83,10 @@ func (m model) rows(source string, at func(*schedule.Entry) time.Time) []store.S
 	return found
 }
 
-func (m model) due(source string, after store.Position, limit int) (rows []store.Row, more bool) {
+func (m model) due(source string, p schedule.Priority, after store.Position, limit int) (rows []store.Row, more bool) {
 	for _, r := range m.rows(source, (*schedule.Entry).At) {
-		if after != (store.Position{}) && !after.Before(r.Position) {
+		r.Priority = m[name{source, r.Key}].Rank()
+		if r.Priority != p || after != (store.Position{}) && !after.Before(r.Position) {
 			continue
 		}
 		if len(rows) == limit {
@@ -125,14 +135,24 @@ func (m model) backlog(source string, now time.Time, slack time.Duration, skip f
 			b.OldestAt = r.At
 		}
 		e := m[name{r.Source, r.Key}]
+		band := &b.Bands[e.Priority.Band()]
+		band.Due++
 		switch at := e.SlackEnd(&schedule.Spec{Waking: schedule.Waking{Slack: slack}}); {
 		case !e.RetryAt.IsZero():
 			b.Retrying++
-		case !at.After(now) && (b.OldestUntriedAt.IsZero() || at.Before(b.OldestUntriedAt)):
-			b.OldestUntriedAt = at
+		case !at.After(now):
+			b.OldestUntriedAt = earlier(b.OldestUntriedAt, at)
+			band.OldestUntriedAt = earlier(band.OldestUntriedAt, at)
 		}
 	}
 	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (m model) expired(now time.Time) (rows []store.SourceRow, next time.Time) {

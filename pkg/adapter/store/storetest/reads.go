@@ -26,7 +26,7 @@ func Full(now time.Time, revision uint64) *schedule.Entry {
 	return &schedule.Entry{
 		Revision: revision, Occurrence: revision - 1,
 		ScheduledAt: now, DueAt: now.Add(time.Second), RetryAt: now.Add(time.Minute + 1), ExpiresAt: now.Add(time.Hour),
-		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never, Slack: &slack, MayWait: true,
+		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never, Slack: &slack, MayWait: true, Priority: schedule.HighPriority,
 		UID: "8c1f", Reason: "grüße, 世界", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "a=b",
 		Event: &schedule.Event{
 			ID: "1", Source: "/s", Time: time.Date(1, 2, 3, 4, 5, 6, 7, time.FixedZone("", -5*3600)),
@@ -192,7 +192,9 @@ func deadLetters(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "backlog", store.Backlog{Due: 1, OldestAt: f.now.Add(2), OldestUntriedAt: f.now.Add(2)}, b)
+	want := store.Backlog{Due: 1, OldestAt: f.now.Add(2), OldestUntriedAt: f.now.Add(2)}
+	want.Bands[schedule.NormalPriority.Band()] = store.Band{Due: 1, OldestUntriedAt: f.now.Add(2)}
+	same(t, "backlog", want, b)
 }
 
 func positions(t *testing.T, f *fixture) {
@@ -201,7 +203,7 @@ func positions(t *testing.T, f *fixture) {
 	}
 	f.put("s", "a", with(f.get("s", "a"), func(e *schedule.Entry) { e.Revision = f.revision() }))
 	after := store.Position{At: f.now.Add(5), Key: "a"}
-	rows, more, err := f.Due([]store.Row{{Revision: 1}}, "s", after, 1)
+	rows, more, err := f.Due([]store.Row{{Revision: 1}}, "s", schedule.NormalPriority, after, 1)
 	if err != nil || !more {
 		t.Fatal(more, err)
 	}
@@ -249,7 +251,7 @@ func listDueResumes(t *testing.T, f *fixture) {
 func backlog(t *testing.T, f *fixture) {
 	f.put("s", "retry", with(f.entry(-3*time.Second), func(e *schedule.Entry) { e.RetryAt = f.now.Add(time.Hour) }))
 	f.put("s", "due", f.entry(-time.Second))
-	f.put("s", "just", f.entry(0))
+	f.put("s", "just", with(f.entry(0), func(e *schedule.Entry) { e.Priority = schedule.HighPriority }))
 	f.put("s", "next", f.entry(time.Second))
 	f.put("s", "flying", f.entry(-time.Hour))
 	flying := func(key string, revision uint64) bool {
@@ -261,6 +263,7 @@ func backlog(t *testing.T, f *fixture) {
 	}
 	same(t, "all", store.Backlog{
 		Due: 3, Retrying: 1, OldestAt: f.now.Add(-3 * time.Second), OldestUntriedAt: f.now.Add(-time.Second), NextAt: f.now.Add(time.Second),
+		Bands: [schedule.Bands]store.Band{{Due: 1, OldestUntriedAt: f.now}, {Due: 2, OldestUntriedAt: f.now.Add(-time.Second)}},
 	}, b)
 	b, err = f.Backlog("s", f.now, 0, 2, flying)
 	if err != nil || b.Due != 2 || !b.Partial || !b.OldestAt.Equal(f.now.Add(-3*time.Second)) {

@@ -165,7 +165,7 @@ func (f *fixture) applyMarked(lazy bool, marks []store.MarkChange, changes ...st
 
 func (f *fixture) dueKeys(source string) []string {
 	f.t.Helper()
-	rows, more, err := f.Due(nil, source, store.Position{}, 1000)
+	rows, more, err := f.Due(nil, source, schedule.NormalPriority, store.Position{}, 1000)
 	if err != nil || more {
 		f.t.Fatal(more, err)
 	}
