@@ -168,6 +168,7 @@ func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Re
 		q.Backoff = &schedule.Backoff{Base: pick(r, 0, time.Millisecond, time.Second, time.Minute), Factor: pick(r, 1, 1.5, 2, 10),
 			Cap: pick(r, time.Second, 1000*time.Second, time.Hour), MaxAttempts: pick[uint32](r, 0, 0, 1, 2, 3)}
 	}
+	q.Priority = pick(r, schedule.NormalPriority, schedule.NormalPriority, schedule.LowPriority, schedule.HighPriority)
 	if r.IntN(5) == 0 {
 		q.Jitter = pick(r, 0.1, 0.5, 1)
 	}

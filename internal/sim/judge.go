@@ -66,6 +66,7 @@ type occurrence struct {
 	maxInterval *time.Duration
 	slack       *time.Duration
 	mayWait     bool // within its slack
+	priority    schedule.Priority
 	uid, reason string
 	event       *schedule.Event
 	dead        *letter
@@ -199,7 +200,7 @@ func (j *judge) set(k *key, o *occurrence) {
 // see takes the next moment of the trace.
 func (j *judge) see(m moment) {
 	j.at, j.wall = m.at, m.wall
-	j.oldestFirst()
+	j.rankedFirst()
 	j.observe()
 	switch e := m.what.(type) {
 	case up:

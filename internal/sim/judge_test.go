@@ -22,7 +22,7 @@ var spoiled = []spoiling{
 	{notExpired, spoilTime(200 * 365 * 24 * time.Hour)},
 	{prompt, spoilTime(2 * time.Millisecond)},
 	{oneAtATime, insert(func(m moment, _ *start) []moment { return []moment{m, m} })},
-	{oldest, insert(func(moment, *start) []moment { return []moment{} })},
+	{ranked, insert(func(moment, *start) []moment { return []moment{} })},
 	{goneIsGone, insert(func(m moment, s *start) []moment {
 		return []moment{{m.at, m.wall, removed{s.Source.UID}}, m}
 	})},
@@ -324,6 +324,34 @@ func TestJudge_LimitRaisedBeforeRefill(t *testing.T) {
 		s.limit(3, at.Add(-before))
 		if held := s.blockedAt; !held.Equal(at.Add(-before)) {
 			t.Errorf("raised %s before: held back until %s before", before, at.Sub(held))
+		}
+	}
+}
+
+// A key that starts while one of a higher priority is due breaks a promise, however old it is; without a due one
+// it breaks none.
+func TestJudge_FindsALowerKeyFirst(t *testing.T) {
+	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		started, due schedule.Priority
+		dueAt        time.Time
+		broken       bool
+	}{
+		{schedule.LowPriority, schedule.NormalPriority, at.Add(-time.Second), true},
+		{schedule.NormalPriority, schedule.HighPriority, at.Add(-time.Second), true},
+		{schedule.LowPriority, schedule.HighPriority, at.Add(time.Second), false},
+		{schedule.HighPriority, schedule.LowPriority, at.Add(-2 * time.Hour), false},
+		{schedule.LowPriority, schedule.LowPriority, at.Add(-2 * time.Hour), true},
+	} {
+		j := newJudge()
+		j.see(moment{at.Add(-time.Hour), at.Add(-time.Hour), applied{&schedule.Spec{UID: "s", Limits: schedule.Limits{MaxInFlight: 1}}}})
+		s := j.sources["s"]
+		j.set(s.key("due"), &occurrence{rev: &mark{number: 1}, occ: &mark{}, dueAt: c.dueAt, priority: c.due})
+		of := &occurrence{rev: &mark{number: 2}, occ: &mark{}, dueAt: at.Add(-time.Hour), priority: c.started}
+		j.begun = []*delivery{{start: &start{}, source: s, key: s.key("started"), of: of, at: at}}
+		j.at, j.wall = at.Add(time.Millisecond), at.Add(time.Millisecond)
+		if j.rankedFirst(); (j.failed != "") != c.broken {
+			t.Errorf("%s before %s, due %s: %q", c.started, c.due, c.dueAt, j.failed)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -197,10 +198,10 @@ func (j *judge) prompt() {
 	}
 }
 
-// oldestFirst checks the deliveries that started at one earlier instant: of the
-// keys of their source that were due before it, none that is still there may be
-// older, unless it has slack left. Dead letters have slots, and an order, of their own.
-func (j *judge) oldestFirst() {
+// rankedFirst checks the deliveries that started at one earlier instant: of the
+// keys of their source that were due before it, none that is still there may have a higher priority, or
+// the same and be older, unless it has slack left. Dead letters have slots, and an order, of their own.
+func (j *judge) rankedFirst() {
 	if len(j.begun) == 0 || !j.at.After(j.begun[0].at) {
 		return
 	}
@@ -208,17 +209,22 @@ func (j *judge) oldestFirst() {
 	wall := j.wall.Add(-j.at.Sub(instant))
 	for _, d := range j.begun {
 		for _, k := range d.source.keys {
-			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.at().Before(d.of.at()) || d.source.until(k.newest).After(wall) {
+			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.before(d.of) || d.source.until(k.newest).After(wall) {
 				continue
 			}
 			// It must have been due for certain: not only since a jump, a restart or another slack that
 			// the adapter may not have dealt with yet.
 			if latest(j.noticed(k.newest.at()), j.upAt, j.slowUntil, d.source.slackAt).Before(instant) {
-				j.broken(oldest, "at %s %q, of %s, was due, and another key, of %s, was started", stamp(wall), k.name, stamp(k.newest.at()), stamp(d.of.at()))
+				j.broken(ranked, "at %s %q, %s of %s, was due, and another key, %s of %s, was started", stamp(wall), k.name, k.newest.priority, stamp(k.newest.at()), d.of.priority, stamp(d.of.at()))
 			}
 		}
 	}
 	j.begun = j.begun[:0]
+}
+
+// before reports that the occurrence goes first when both are due.
+func (o *occurrence) before(other *occurrence) bool {
+	return cmp.Or(cmp.Compare(other.priority, o.priority), o.at().Compare(other.at())) < 0
 }
 
 // expire drops what must have been dropped by now.
@@ -271,16 +277,21 @@ func (j *judge) counted(s *source, e *sight) (want queue.Counts) {
 		switch v.State {
 		case schedule.Waiting:
 			want.Pending++
+			want.Bands[v.Priority.Band()].Pending++
 			sooner(&want.NextDueAt, v.DueAt)
 		case schedule.Due:
 			want.Pending++
 			want.Due++
+			band := &want.Bands[v.Priority.Band()]
+			band.Pending++
+			band.Due++
 			sooner(&want.OldestDueAt, v.DueAt)
 			switch end := v.SlackEnd(s.settings); {
 			case !v.RetryAt.IsZero():
 				want.Retrying++
 			case !end.After(j.wall):
 				sooner(&want.OldestUntriedAt, end)
+				sooner(&band.OldestUntriedAt, end)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ const (
 	withinLimits   promise = "a source keeps its limits, and starts nothing while it is suspended"
 	letterSaysWhy  promise = "a dead letter says why it was given up"
 	prompt         promise = "what is due, and has used up its slack or finds the sink awake, is delivered at once when there is capacity"
-	oldest         promise = "what is due and has no slack left is delivered oldest first within a source"
+	ranked         promise = "what is due and has no slack left is delivered by priority, then oldest first, within a source"
 
 	nothingSent     promise = "no event is sent for a key of a source without a sink"
 	doneWhenIdle    promise = "without a sink a key is done only after its workload was up, and idle for cooldown, since the key was due or changed"
@@ -232,6 +232,7 @@ func (j *judge) sight(e *sight) {
 		want.Pending = got.Pending
 	}
 	if lingering > 0 {
+		want.Bands = got.Bands
 		want.Due, want.Retrying, want.NextDueAt, want.OldestDueAt, want.OldestUntriedAt = got.Due, got.Retrying, got.NextDueAt, got.OldestDueAt, got.OldestUntriedAt
 	}
 	if !sameCounts(got, want) {
@@ -242,6 +243,10 @@ func (j *judge) sight(e *sight) {
 func sameCounts(a, b queue.Counts) bool {
 	same := a.NextDueAt.Equal(b.NextDueAt) && a.OldestDueAt.Equal(b.OldestDueAt) && a.OldestUntriedAt.Equal(b.OldestUntriedAt)
 	a.NextDueAt, a.OldestDueAt, a.OldestUntriedAt = b.NextDueAt, b.OldestDueAt, b.OldestUntriedAt
+	for i := range a.Bands {
+		same = same && a.Bands[i].OldestUntriedAt.Equal(b.Bands[i].OldestUntriedAt)
+		a.Bands[i].OldestUntriedAt = b.Bands[i].OldestUntriedAt
+	}
 	return same && a == b
 }
 
@@ -301,6 +306,7 @@ func (c comparison) difference() string {
 		instant("expiresAt", v.ExpiresAt, o.expiresAt), same("attempt", v.Attempt, o.attempt), same("uid", v.UID, o.uid), same("reason", v.Reason, o.reason),
 		unless(sameEvent(v.Event, o.event), "event %+v, want %+v", v.Event, o.event), same("maxInterval", interval(v.MaxInterval), interval(o.maxInterval)),
 		same("slack", interval(v.Slack), interval(o.slack)), same("mayWait", v.MayWait, o.mayWait),
+		same("priority", v.Priority, o.priority),
 	)
 }
 
@@ -329,7 +335,7 @@ func (k *key) describe() string {
 	}
 	text := "nothing"
 	if o := k.newest; o != nil {
-		text = fmt.Sprintf("rev %d occ %d due %s mayWait %v retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order,
+		text = fmt.Sprintf("rev %d occ %d priority %s due %s mayWait %v retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order, o.priority,
 			stamp(o.dueAt), o.mayWait, stamp(o.retryAt), stamp(o.expiresAt), stamp(o.olderAt), stamp(o.owedAt), o.attempt, o.tries, o.uid, o.event, o.dead)
 	}
 	if d := k.out; d != nil {

@@ -25,7 +25,8 @@ func stepBurst(w *world, r *rand.Rand) {
 	base := w.now().Round(0).Add(pick(r, 0, time.Second, time.Minute))
 	for range 4 + r.IntN(12) {
 		if !w.tight(uid) {
-			q := &schedule.Request{DueAt: base.Add(time.Duration(r.IntN(3)) * time.Second), Policy: pick(r, schedule.Replace, schedule.Earliest, schedule.Earliest)}
+			q := &schedule.Request{DueAt: base.Add(time.Duration(r.IntN(3)) * time.Second), Policy: pick(r, schedule.Replace, schedule.Earliest, schedule.Earliest),
+				Priority: pick(r, schedule.Priorities[:]...)}
 			w.put(uid, w.name(r), q)
 		}
 	}

@@ -69,6 +69,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	}
 	n := j.occurrence(cmp.Or(r.Event, was.event), now)
 	n.expiresAt, n.maxInterval, n.slack, n.uid, n.reason = r.ExpiresAt, r.MaxInterval, r.Slack, r.UID, r.Reason
+	n.priority = r.Priority
 	if policy != schedule.Replace { // every absent field stays as it was
 		n.slack, n.maxInterval, n.uid, n.reason = cmp.Or(n.slack, was.slack), cmp.Or(n.maxInterval, was.maxInterval), cmp.Or(n.uid, was.uid), cmp.Or(n.reason, was.reason)
 		if waiting != nil && !r.Ingested { // the expiry of an occurrence in delivery is its own, and an event lifts it
@@ -82,7 +83,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	asked := now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*random)), schedule.MaxDuration))
 	n.dueAt, n.mayWait = asked, named(r, now) || exhausted(r, &was)
 	if waiting != nil {
-		n.previousDueAt = waiting.dueAt
+		n.previousDueAt, n.priority = waiting.dueAt, max(n.priority, waiting.priority)
 	}
 	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
@@ -202,9 +203,14 @@ type verdict struct {
 	asked   time.Time // for another occurrence, if the answer says when
 	ahead   bool      // and not for now
 	retry   time.Time // for the next attempt, after a failure
+	rank    schedule.Priority
 }
 
 func (s *source) verdict(d *delivery, o schedule.Outcome, now time.Time) (v verdict) {
+	v.rank = d.of.priority
+	if o.Priority != nil {
+		v.rank = *o.Priority
+	}
 	if a := o.Again; a != nil {
 		v.ahead = a.After > 0 || a.At.After(now)
 		if v.asked = latest(now.Add(least), a.At); a.At.IsZero() {
@@ -261,6 +267,7 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 		if n.tries, n.retryAt = n.tries+1, v.retry; !d.counted {
 			n.attempt++
 		}
+		n.priority = v.rank
 		j.set(k, &n)
 	}
 }
@@ -276,6 +283,9 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 		} else {
 			n.keepDistance(j.wall, j.wall.Add(time.Second))
 		}
+	}
+	if !v.asked.IsZero() || !v.settled && !v.gaveUp && !d.of.expired(v.retry) { // the run is asked for again, and joins it
+		n.priority = max(n.priority, v.rank)
 	}
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
@@ -314,6 +324,7 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, v verdict) *
 	}
 	n := j.occurrence(event, j.wall)
 	n.dueAt, n.mayWait, n.slack, n.maxInterval, n.uid, n.reason = due, mayWait, of.slack, of.maxInterval, of.uid, of.reason
+	n.priority = v.rank
 	return n
 }
 

@@ -35,6 +35,7 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 		return schedule.Outcome{}
 	}
 	took, o := w.answer(a)
+	o.Priority = w.priority(a)
 	workload := a.Source.Scale.Name
 	if a.Entry.DeadLetter != nil { // it goes elsewhere
 		workload = ""
@@ -57,6 +58,15 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 		w.record(end{s, o})
 	}
 	return o
+}
+
+// priority is the one in an answer, most often none.
+func (w *world) priority(a schedule.Attempt) *schedule.Priority {
+	r := rand.New(rand.NewPCG(w.h.seed, fnv(a.ID)))
+	if w.draining || r.IntN(8) > 0 {
+		return nil
+	}
+	return new(pick(r, schedule.Priorities[:]...))
 }
 
 // answer is the sink's, the same for the same delivery of a history.

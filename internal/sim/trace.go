@@ -180,7 +180,7 @@ func requestText(r *schedule.Request) string {
 	if r.IfNoneMatch {
 		text += " if-none-match"
 	}
-	return fmt.Sprintf("%s jitter %g uid %q event %v", text, r.Jitter, r.UID, r.Event != nil)
+	return fmt.Sprintf("%s %s jitter %g uid %q event %v", text, r.Priority, r.Jitter, r.UID, r.Event != nil)
 }
 
 func interval[T ~int | ~int64](v *T) T {

@@ -253,6 +253,7 @@ func getCounts(c *call) error {
 		b = append(b, `,"companyUntil":`...)
 		b = appendTime(b, n.CompanyUntil)
 	}
+	b = appendPriorities(b, &n)
 	b = append(b, `,"watched":`...)
 	watched := int64(0)
 	if c.cfg.Watched != nil {
@@ -264,6 +265,23 @@ func getCounts(c *call) error {
 	}
 	c.send(http.StatusOK, typeJSON, append(b, "}\n"...))
 	return nil
+}
+
+// appendPriorities writes the keys of each priority, if some are not normal.
+func appendPriorities(b []byte, n *queue.Counts) []byte {
+	if n.Bands[schedule.HighPriority.Band()].Pending == 0 && n.Bands[schedule.LowPriority.Band()].Pending == 0 {
+		return b
+	}
+	b = append(b, `,"priorities":`...)
+	before := byte('{')
+	for i, band := range n.Bands {
+		b = append(append(b, before, '"'), schedule.Priorities[i].String()...)
+		b = strconv.AppendInt(append(b, `":{"pending":`...), band.Pending, 10)
+		b = strconv.AppendInt(append(b, `,"due":`...), band.Due, 10)
+		b = append(b, '}')
+		before = ','
+	}
+	return append(b, '}')
 }
 
 // appendWorkload writes the state of a workload as status.scale has it.

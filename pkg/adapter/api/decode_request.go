@@ -23,6 +23,7 @@ const (
 	fieldExpiresAt
 	fieldUID
 	fieldReason
+	fieldPriority
 	fieldKey
 )
 
@@ -30,7 +31,7 @@ var (
 	itemFields = names{
 		fieldDelay: "delay", fieldDueAt: "dueAt", fieldBackoff: "backoff", fieldPolicy: "policy", fieldJitter: "jitter",
 		fieldEvent: "event", fieldMaxInterval: "maxInterval", fieldSlack: "slack", fieldExpiresAt: "expiresAt", fieldUID: "uid",
-		fieldReason: "reason", fieldKey: "key",
+		fieldReason: "reason", fieldPriority: "priority", fieldKey: "key",
 	}
 	requestFields = itemFields[:fieldKey]
 	backoffFields = names{"base", "factor", "cap", "maxAttempts"}
@@ -158,6 +159,8 @@ func (d *decoder) field(i int, v jsontext.Value, r *schedule.Request, key *strin
 		r.UID, err = s, schedule.ValidateText(name, s, maxUID)
 	case fieldReason:
 		r.Reason, err = s, schedule.ValidateText(name, s, maxReason)
+	case fieldPriority:
+		r.Priority, err = schedule.ParsePriority(name, s)
 	case fieldKey:
 		*key, err = s, schedule.ValidateKey(s)
 	}

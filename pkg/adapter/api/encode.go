@@ -150,6 +150,9 @@ func appendState(b []byte, v *schedule.View) []byte {
 	if v.Slack != nil {
 		b = appendMember(b, "slack", v.Slack.String())
 	}
+	if v.Priority != schedule.NormalPriority {
+		b = appendMember(b, "priority", v.Priority.String())
+	}
 	if !v.ExpiresAt.IsZero() {
 		b = append(b, `,"expiresAt":`...)
 		b = appendTime(b, v.ExpiresAt)

@@ -39,7 +39,7 @@ const (
 var Reserved = []string{
 	KeyAttribute, AfterAttribute, AtAttribute, PolicyAttribute,
 	RevisionAttribute, DueAtAttribute, NumberAttribute,
-	schedule.FinalAttribute,
+	schedule.FinalAttribute, schedule.PriorityAttribute,
 }
 
 // maxErrorData bytes are 1024 in base64, the most that Knative's convention
@@ -83,6 +83,9 @@ func DeliveryExtensions(a *schedule.Attempt, put func(name, value string)) {
 	put(RevisionAttribute, strconv.FormatUint(a.Revision(), 10))
 	put(DueAtAttribute, types.FormatTime(a.DueAt()))
 	put(NumberAttribute, strconv.FormatInt(int64(number(a)), 10))
+	if p := a.Entry.Priority; p != schedule.NormalPriority {
+		put(schedule.PriorityAttribute, p.String())
+	}
 	if d := a.Entry.DeadLetter; d != nil {
 		put(ErrorDestAttribute, d.Failure.Dest)
 		put(ErrorCodeAttribute, strconv.FormatInt(int64(errorCode(d.Failure)), 10))
@@ -125,7 +128,7 @@ func Context(e *schedule.Event) *event.EventContextV1 {
 func ToSDK(a *schedule.Attempt) event.Event {
 	d := Describe(a, a.Source.EventSource())
 	ec := Context(&d)
-	ec.Extensions = make(map[string]any, len(d.Extensions)+7)
+	ec.Extensions = make(map[string]any, len(d.Extensions)+8)
 	maps.Copy(ec.Extensions, d.Extensions)
 	DeliveryExtensions(a, func(name, value string) { ec.Extensions[name] = value })
 	ec.Extensions[NumberAttribute] = number(a)

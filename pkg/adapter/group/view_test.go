@@ -171,7 +171,7 @@ func tornView(t *testing.T) *view {
 	}
 	for n := range 100 {
 		reason := crand.Text() + crand.Text() + crand.Text() + crand.Text() + crand.Text() + crand.Text()
-		commit, err := db.Apply(false, store.Change{Source: "s", Key: strconv.Itoa(n), New: &schedule.Entry{Revision: uint64(n + 1), Occurrence: 1, Reason: reason}})
+		commit, err := db.Apply(false, store.Change{Source: "s", Key: strconv.Itoa(n), New: &schedule.Entry{Revision: uint64(n + 1), Occurrence: 1, Cause: schedule.Cause{Reason: reason}}})
 		if err == nil {
 			err = commit.Wait()
 		}

@@ -100,6 +100,7 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 		return queue.Item{}, false, err
 	}
 	request.TraceParent, request.TraceState = cloudevent.TraceOf(h, e)
+	delete(e.Extensions, schedule.PriorityAttribute) // each delivery says which it has
 	return queue.Item{Key: key, Request: request}, true, nil
 }
 
@@ -128,6 +129,11 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 				Code: schedule.CodeDenied, Field: cloudevent.PolicyAttribute,
 				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", cloudevent.PolicyAttribute, request.Policy, r.src.Path(), r.src.Ingest.Policies),
 			}
+		}
+	}
+	if priority, ok := request.Event.Extensions[schedule.PriorityAttribute]; ok {
+		if request.Priority, err = schedule.ParsePriority(schedule.PriorityAttribute, cloudevent.Canonical(priority)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -160,7 +160,7 @@ func sized(n int) schedule.Request {
 
 // bytesOf is what the request's entry counts.
 func bytesOf(key string, r schedule.Request) int64 {
-	return (&schedule.Entry{Event: r.Event, UID: r.UID, Reason: r.Reason}).Size(key)
+	return (&schedule.Entry{Event: r.Event, UID: r.UID, Cause: schedule.Cause{Reason: r.Reason}}).Size(key)
 }
 
 // refusal is the code and the quota of a refusal, "" for none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -73,6 +74,9 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	marked := gauge("reschedule_watch_stored_bytes", "Bytes that are remembered of the source's watched objects, as max-bytes counts them; absent while there are none.")
 	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
 	lag := seconds("reschedule_oldest_due_age", "How long the key that is due longest waits for its first attempt, from the end of its slack; 0 when there is none, and while the source is suspended.")
+	bandPending := gauge("reschedule_priority_pending", "Keys that wait or are due, by priority; absent while all keys are normal.")
+	bandDue := gauge("reschedule_priority_due", "Keys whose time has come and that are not being delivered, by priority; absent while all keys are normal.")
+	bandLag := seconds("reschedule_priority_oldest_due_age", "How long the key that is due longest waits for its first attempt, by priority; absent while all keys are normal.")
 	next := seconds("reschedule_next_due_timestamp", "Unix time of the soonest due time that is still ahead; absent when there is none.")
 	if failed != nil {
 		return nil, failed
@@ -138,17 +142,26 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			if !c.NextDueAt.IsZero() {
 				o.ObserveFloat64(next, float64(c.NextDueAt.UnixMilli())/1000, labels)
 			}
-			age := 0.0
-			switch {
-			case settings.Suspend:
-			case !c.OldestUntriedAt.IsZero():
-				age = max(q.cfg.Now().Sub(c.OldestUntriedAt).Seconds(), 0)
+			age := func(oldest time.Time) float64 {
+				if settings.Suspend || oldest.IsZero() {
+					return 0
+				}
+				return max(q.cfg.Now().Sub(oldest).Seconds(), 0)
+			}
+			for i, b := range c.Bands {
+				if c.Bands[schedule.NormalPriority.Band()].Pending == c.Pending {
+					break
+				}
+				labels := with("priority", schedule.Priorities[i].String())
+				o.ObserveInt64(bandPending, b.Pending, labels)
+				o.ObserveInt64(bandDue, b.Due, labels)
+				o.ObserveFloat64(bandLag, age(b.OldestUntriedAt), labels)
 			}
 			o.ObserveInt64(suspended, one(settings.Suspend), labels)
-			o.ObserveFloat64(lag, age, labels)
+			o.ObserveFloat64(lag, age(c.OldestUntriedAt), labels)
 		}
 		return nil
-	}, paused, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, marked, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
+	}, paused, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, marked, storedKeys, lag, bandPending, bandDue, bandLag, next, limits, ceilings, expired, refused, changes)
 	return &m, err
 }
 

@@ -160,17 +160,18 @@ func (s *Source) KeyDueBy(then time.Time) (bool, error) {
 	lets := s.page.rows.Lets(s.now().UnixNano(), then.UnixNano())
 	s.page.mu.Unlock()
 	for _, p := range schedule.Priorities {
-		if due, err := s.keyDueBy(p, then, lets); due || err != nil {
+		if due, err := s.page.keyDueBy(p, then, lets); due || err != nil {
 			return due, err
 		}
 	}
 	return false, nil
 }
 
-func (s *Source) keyDueBy(p schedule.Priority, then time.Time, lets int64) (bool, error) {
+func (p *page) keyDueBy(rank schedule.Priority, then time.Time, lets int64) (bool, error) {
+	s := p.s
 	var page [64]store.Row
 	for from := (store.Position{}); ; {
-		rows, more, err := s.q.store.Due(page[:0], s.uid, p, from, len(page))
+		rows, more, err := s.q.store.Due(page[:0], s.uid, rank, from, len(page))
 		for _, r := range rows {
 			if r.At.After(then) {
 				return false, nil

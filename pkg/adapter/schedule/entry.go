@@ -41,14 +41,17 @@ type Entry struct {
 	MayWait     bool           // for company, within its slack: see [Entry.OwnSlack]
 	Priority    Priority
 	UID         string
-	Reason      string
-	Event       *Event // nil: the default event
-	// TraceParent and TraceState are the W3C trace context of the call that
-	// scheduled the occurrence.
-	TraceParent, TraceState string
+	Cause
+	Event *Event // nil: the default event
 
 	// DeadLetter is set for an entry under a dead letter key.
 	DeadLetter *DeadLetter
+}
+
+// Cause is what the call that scheduled an occurrence says of itself.
+type Cause struct {
+	Reason                  string
+	TraceParent, TraceState string // its W3C trace context
 }
 
 // DeadLetter is the reason why an event goes to the dead letter sink.

@@ -44,8 +44,8 @@ func (e *Entry) keep(in Inputs, failure Failure) *Entry {
 func (e *Entry) Keep(in Inputs) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: e.Occurrence, ScheduledAt: in.Now, DueAt: in.Now.Add(keptFor),
-		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Reason: e.Reason,
-		Event: e.Event, TraceParent: e.TraceParent, TraceState: e.TraceState, DeadLetter: e.DeadLetter,
+		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Cause: e.Cause,
+		Event: e.Event, DeadLetter: e.DeadLetter,
 	}
 }
 
@@ -62,7 +62,7 @@ func (e *Entry) left(cur *Entry) bool {
 // is sooner.
 func (e *Entry) Redrive(cur *Entry, replace bool) (Request, error) {
 	r := Request{
-		Delay: new(time.Duration), Policy: Earliest, Event: e.Event.again(), MaxInterval: e.MaxInterval, Slack: e.Slack, Reason: e.Reason,
+		Delay: new(time.Duration), Policy: Earliest, Event: e.Event.again(), MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, Reason: e.Reason,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 	}
 	switch {

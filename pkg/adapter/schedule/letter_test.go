@@ -165,7 +165,7 @@ func TestGiveUp_KeepsARefusedLetter(t *testing.T) {
 func TestRedrive_IsANewOccurrence(t *testing.T) {
 	t.Parallel()
 	ingested := &Event{ID: "theirs", Source: "/s", Type: "t"}
-	letter := &Entry{Event: ingested, Reason: "r", UID: "u", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
+	letter := &Entry{Event: ingested, Cause: Cause{Reason: "r"}, UID: "u", DeadLetter: &DeadLetter{Key: "k", ID: "theirs"}}
 	redrive := func(cur *Entry) *Entry {
 		r, err := letter.Redrive(cur, true)
 		must(t, err)

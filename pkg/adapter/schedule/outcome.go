@@ -23,6 +23,8 @@ type Outcome struct {
 	Again *RescheduleAfter
 	// Never: maxInterval must not bring the key back; only with Succeeded.
 	Never bool
+	// Priority is the key's from now on; nil: it stays. Of an occurrence that waits it raises the priority.
+	Priority *Priority
 	// RetryAfter is the wait that the sink asked for; only with Failed.
 	RetryAfter time.Duration
 	Failure    Failure // with Failed and Rejected
@@ -136,11 +138,20 @@ func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 	case o.Kind == Succeeded && waiting != nil:
 		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
 	case o.Kind == Succeeded:
-		s.Next, s.Changed = f.Entry.next(in, o), true
+		s.Next, s.Changed = f.next(in, o), true
 	default:
 		s = f.fail(in, waiting, o)
 	}
 	return s
+}
+
+// next returns the occurrence that follows the run, done or given up, when nothing waits.
+func (f *Flight) next(in Inputs, o Outcome) *Entry {
+	n := f.Entry.next(in, o)
+	if n != nil {
+		n.Priority = f.priority(o, nil)
+	}
+	return n
 }
 
 // next returns the occurrence that follows a run, done or given up, when nothing
@@ -175,8 +186,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: due,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
-		TraceParent: e.TraceParent, TraceState: e.TraceState,
+		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Cause: e.Cause, Event: e.Event.again(),
 	}
 }
 
@@ -190,7 +200,7 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		n.Priority = max(n.Priority, f.Entry.Priority)
+		n.Priority = f.priority(o, waiting)
 		changed = changed || n.Priority != waiting.Priority
 		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
 			n.PreviousDueAt, n.DueAt, n.RetryAt = n.DueAt, at, time.Time{}
@@ -221,7 +231,7 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		return s
 	}
 	n := f.failed(in, waiting)
-	n.Priority = max(n.Priority, f.Entry.Priority)
+	n.Priority = f.priority(o, waiting)
 	if waiting == nil {
 		if n.Expired(in.Now) {
 			return Step{Changed: true, Disposition: Expired}
@@ -229,6 +239,18 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		n.Tries = tries
 	}
 	return f.retry(in, n, waiting, at, o)
+}
+
+// priority is the priority of the occurrence that follows from the run. waiting is what was accepted meanwhile, or nil.
+func (f *Flight) priority(o Outcome, waiting *Entry) Priority {
+	p := f.Entry.Priority
+	if o.Priority != nil {
+		p = *o.Priority
+	}
+	if waiting != nil {
+		p = max(p, waiting.Priority)
+	}
+	return p
 }
 
 // retry returns the effect of an attempt that comes again at an instant. n is the key's entry.
@@ -259,7 +281,7 @@ func (f *Flight) unsent(in Inputs, waiting *Entry, o Outcome) Step {
 		n = *waiting
 		n.UnfinishedAt = time.Time{}
 	}
-	n.Priority = max(n.Priority, f.Entry.Priority)
+	n.Priority = f.priority(o, waiting)
 	return f.retry(in, &n, waiting, at, o)
 }
 
@@ -306,7 +328,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	case f.Superseded && !again, waiting != nil: // the newer occurrence decides
 		s.Next, s.Changed = f.failedBefore(in, waiting)
 	default:
-		s.Next, s.Changed = f.Entry.next(in, o), true
+		s.Next, s.Changed = f.next(in, o), true
 	}
 	return s
 }
@@ -316,8 +338,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Reason: e.Reason, Event: e.Event,
-		TraceParent: e.TraceParent, TraceState: e.TraceState,
+		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Cause: e.Cause, Event: e.Event,
 		DeadLetter: &DeadLetter{
 			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,
 		},

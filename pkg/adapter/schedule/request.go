@@ -246,8 +246,8 @@ func (r *Request) policy(src *Spec) Policy {
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
-		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, Priority: r.Priority, UID: r.UID, Reason: r.Reason, Event: r.Event,
-		TraceParent: r.TraceParent, TraceState: r.TraceState,
+		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, Priority: r.Priority, UID: r.UID, Event: r.Event,
+		Cause: Cause{Reason: r.Reason, TraceParent: r.TraceParent, TraceState: r.TraceState},
 	}
 	if cur == nil {
 		return e

@@ -32,6 +32,7 @@ type WatchResource struct {
 	OwnerGroup, OwnerKind string
 	Key                   string // CEL over object, "" = none
 	Changes               Changes
+	Priority              Priority // of its changes
 }
 
 // Changes says which differences of a watched object are a change.

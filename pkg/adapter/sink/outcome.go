@@ -56,7 +56,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, schedule.MaxFailureData))
 		drain(resp)
 	}
-	o.Failure = r.failure(resp.StatusCode, data)
+	o.Failure, o.Priority = r.failure(resp.StatusCode, data), s.priority(a, resp.Header)
 	switch header, err := rescheduleAfter(resp.Header); {
 	case err != nil: // the answer fails anyway
 		s.warn(a, err)
@@ -83,6 +83,7 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 	var err error
 	if a.Entry.DeadLetter == nil {
 		o.Again, o.Never, err = s.wait(ctx, a, resp, limit)
+		o.Priority = s.priority(a, resp.Header)
 	}
 	if resp.Body != http.NoBody {
 		limit.allow(s.drainTimeout)
@@ -143,6 +144,21 @@ func rescheduleAfter(h http.Header) (*afterHeader, error) {
 		return nil, err
 	}
 	return &afterHeader{after: after}, nil
+}
+
+// priority is the key's from now on, as the header Reschedule-Priority says; nil without it.
+func (s *Sender) priority(a *schedule.Attempt, h http.Header) *schedule.Priority {
+	const name = "Reschedule-Priority"
+	values := h.Values(name)
+	if len(values) == 0 {
+		return nil
+	}
+	p, err := schedule.ParsePriority(name, cloudevent.OneLine(values))
+	if err != nil {
+		s.warn(a, err)
+		return nil
+	}
+	return &p
 }
 
 // parseRetryAfter reads a wait or an HTTP date; 0 when it is past or not there.

@@ -41,6 +41,11 @@ func (r *reader) watch(o *v1alpha1.RescheduleSource) *schedule.Watch {
 			to.OwnerGroup, to.OwnerKind = owner.Group, from.Owner.Kind
 		}
 		to.Key, to.Changes = from.Key, schedule.Changes(from.EffectiveChanges())
+		if from.Priority != nil {
+			var err error
+			to.Priority, err = schedule.ParsePriority("spec.watch.resources[].priority", string(*from.Priority))
+			r.note("spec.watch.resources[].priority", err)
+		}
 	}
 	return w
 }

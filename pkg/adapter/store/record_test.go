@@ -29,7 +29,7 @@ func goldenEntries() map[string]*schedule.Entry {
 		"full": {
 			Revision: 184467, Occurrence: 184460, ScheduledAt: golden, DueAt: golden.Add(time.Minute), RetryAt: golden.Add(time.Hour),
 			ExpiresAt: golden.Add(2 * time.Hour), UnfinishedAt: golden.Add(-time.Second), Attempt: 3, Tries: 2, MaxInterval: &hours,
-			UID: "0b1c", Reason: "requeue", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", TraceState: "k=v",
+			UID: "0b1c", Cause: schedule.Cause{Reason: "requeue", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", TraceState: "k=v"},
 			Event: &schedule.Event{
 				ID: "7", Source: "/apis", Time: time.Date(2020, 2, 29, 23, 59, 59, 0, time.FixedZone("", 3600)), Type: "dev.knative.apiserver.ref.update",
 				Subject: "s", DataContentType: "application/json", DataSchema: "https://schema",
@@ -262,7 +262,7 @@ func TestRecord_ComesBack(t *testing.T) {
 	}
 	// Records below and above the length up to which strings share one copy.
 	for _, n := range []int{0, 1, maxShared - 200, maxShared, maxShared + 1, schedule.MaxDataBytes} {
-		e := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: golden, UID: "u", Reason: "r", Event: &schedule.Event{
+		e := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: golden, UID: "u", Cause: schedule.Cause{Reason: "r"}, Event: &schedule.Event{
 			Type: "t", Subject: "s", Data: bytes.Repeat([]byte("x"), n), Extensions: map[string]any{"a": "b"},
 		}}
 		got, err := decoded(encoded(t, e))

@@ -205,7 +205,7 @@ func (p *Page) Release(now int64) { p.released = max(p.released, now) }
 func (p *Page) Done(now int64, delivered bool) {
 	p.hosts--
 	if delivered {
-		p.ended = max(p.ended, now)
+		p.ended = now // also if it is less than before: the clock went back
 	}
 }
 

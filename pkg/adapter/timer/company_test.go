@@ -74,6 +74,27 @@ func TestPop_WaitsAfterTheClockWentBack(t *testing.T) {
 	}
 }
 
+// A delivery that ends after the clock went back keeps the sink awake.
+func TestDone_AfterTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	p := New(10, 1)
+	p.Awake(10)
+	p.BeginLoad(0)
+	p.EndLoad(0, []Row{{At: 80, Key: "a"}, {At: 81, Key: "b"}, {At: 900, Key: "c", Slack: 1}}, false)
+	for _, at := range []int64{80, 81} {
+		if _, _, ok := p.Pop(at); !ok {
+			t.Fatal("no row is handed out")
+		}
+		p.Release(at)
+	}
+	p.Done(85, true)
+	p.Done(40, true)
+	p.Add(Row{At: 41, Key: "d", Slack: 100})
+	if r, part, ok := p.Pop(45); r.Key != "d" || part != Guest || !ok {
+		t.Errorf("%+v, part %d", r, part)
+	}
+}
+
 // A row goes before rows of lower bands that are due longer, also before the one that has used up its slack; a band that
 // is not loaded hides the bands below.
 func TestPop_HigherBandFirst(t *testing.T) {

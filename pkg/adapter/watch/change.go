@@ -113,9 +113,9 @@ func union(a, b []target) []target {
 
 // item asks for the key of a target after the delay. It is an event: it brings an
 // occurrence forward or merges into it, and changes no counter.
-func item(t target, delay time.Duration, event *schedule.Event, reason string) queue.Item {
+func item(t target, delay time.Duration, p schedule.Priority, event *schedule.Event, reason string) queue.Item {
 	return queue.Item{Key: t.key, Request: schedule.Request{
-		Delay: &delay, Policy: schedule.Earliest, Event: event, UID: t.uid, UIDIfNone: t.hearsay, Reason: reason, Ingested: true,
+		Delay: &delay, Policy: schedule.Earliest, Priority: p, Event: event, UID: t.uid, UIDIfNone: t.hearsay, Reason: reason, Ingested: true,
 	}}
 }
 

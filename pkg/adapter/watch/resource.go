@@ -413,7 +413,7 @@ func (r *resource) change(before *store.Mark, d decision, now *observed, version
 	}
 	c := change{object: now.path, version: version, verb: d.verb, more: d.more}
 	for _, t := range d.targets {
-		c.items = append(c.items, item(t, 0, r.event(d.verb, now, t), ""))
+		c.items = append(c.items, item(t, 0, r.cfg.Priority, r.event(d.verb, now, t), ""))
 	}
 	switch {
 	case d.mark != nil:

@@ -84,7 +84,7 @@ func (r *resource) resync(ctx context.Context, prefix string, over *time.Duratio
 				if t.final {
 					event = causedEvent(named, &observed{path: m.Object}, true)
 				}
-				it := item(t, r.s.pace.delay(t.key, over), event, reasonResync)
+				it := item(t, r.s.pace.delay(t.key, over), schedule.LowPriority, event, reasonResync)
 				it.Request.EventIfNone = true // a resync is no news: the key keeps the event that it has
 				it.Request.Jitter = jitter
 				items = append(items, it)

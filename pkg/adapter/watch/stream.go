@@ -441,7 +441,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {
 			delay := s.r.s.pace.delay(change.items[i].Key, w.ResyncOver)
-			change.items[i].Request.Delay = &delay
+			change.items[i].Request.Delay, change.items[i].Request.Priority = &delay, schedule.LowPriority
 		}
 	}
 	b.add(change)

@@ -57,7 +57,22 @@ type WatchResource struct {
 	// key Any.
 	// +optional
 	Changes *Changes `json:"changes,omitempty"`
+
+	// Priority is the rank of a changed object's keys among the due keys of the source;
+	// default normal. First lists and resyncs are low.
+	// +optional
+	Priority *Priority `json:"priority,omitempty"`
 }
+
+// Priority is the rank of a key among the due keys of its source.
+type Priority string
+
+// The priorities.
+const (
+	PriorityHigh   Priority = "high"
+	PriorityNormal Priority = "normal"
+	PriorityLow    Priority = "low"
+)
 
 // WatchOwner is the group and the kind of owners; the version does not matter.
 type WatchOwner struct {
@@ -201,7 +216,8 @@ func (r *WatchResource) validate() *apis.FieldError {
 		}
 	}
 	errs = errs.Also(validateLength("key", r.Key, maxExpression))
-	return errs.Also(validateOneOf("changes", r.Changes, ChangesSpec, ChangesMetadata, ChangesAny))
+	errs = errs.Also(validateOneOf("changes", r.Changes, ChangesSpec, ChangesMetadata, ChangesAny))
+	return errs.Also(validateOneOf("priority", r.Priority, PriorityHigh, PriorityNormal, PriorityLow))
 }
 
 // watchIdentity is what two resources of a source must not have in common: what is

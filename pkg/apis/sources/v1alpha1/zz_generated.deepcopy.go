@@ -544,6 +544,11 @@ func (in *WatchResource) DeepCopyInto(out *WatchResource) {
 		*out = new(Changes)
 		**out = **in
 	}
+	if in.Priority != nil {
+		in, out := &in.Priority, &out.Priority
+		*out = new(Priority)
+		**out = **in
+	}
 	return
 }
 
