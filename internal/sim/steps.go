@@ -202,7 +202,7 @@ func stepOverlap(w *world, r *rand.Rand) {
 	w.ackTakes.Store(int64(takes))
 	crash := r.IntN(2) == 0
 	for range 1 + r.IntN(5) {
-		w.note(slow{time.Now().Add(7*time.Millisecond + 2*takes)})
+		w.note(slow{time.Now().Add(7*time.Millisecond + 2*time.Duration(schedule.Bands)*takes)})
 		switch r.IntN(6) {
 		case 0:
 			stepCancel(w, r)
@@ -222,7 +222,7 @@ func stepOverlap(w *world, r *rand.Rand) {
 	}
 	w.calls.Wait()
 	w.ackTakes.Store(0)
-	time.Sleep(2 * most) // what began slowly ends
+	time.Sleep(2 * time.Duration(schedule.Bands) * most) // what began slowly ends
 }
 
 // stepCrash ends the process and the power, and starts on what is left.
@@ -255,7 +255,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 	}
 	const takes = 5 * time.Millisecond
 	w.ackTakes.Store(int64(takes))
-	w.note(slow{time.Now().Add(5 * takes)})
+	w.note(slow{time.Now().Add(5 * time.Duration(schedule.Bands) * takes)})
 	w.resume()
 	synctest.Wait() // a call begins while nothing moves: the loads wait for the disk
 	if w.ok() {
@@ -264,7 +264,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 	}
 	w.calls.Wait()
 	w.ackTakes.Store(0)
-	time.Sleep(2 * takes)
+	time.Sleep(2 * time.Duration(schedule.Bands) * takes)
 }
 
 // stepRestart ends the process as a signal does, and starts it again.

@@ -453,6 +453,10 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if outcome.Kind == schedule.Aborted { // it did not begin, so it is none of maxPerSecond
+		l.rate.giveBack()
+		p.namespace.rate.giveBack()
+	}
 	if !p.letter {
 		l.warming.active = time.Now()
 		l.end(outcome.Status != 0)

@@ -329,3 +329,18 @@ func TestDelivery_CalledOffWhileItDials(t *testing.T) {
 		}
 	})
 }
+
+// An attempt that a change ends before it begins is none of maxPerSecond: the next one need not wait for a second.
+func TestDelivery_CalledOffIsNoneOfTheRate(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.dials = 10 * time.Millisecond
+		s := c.source("s", func(spec *schedule.Spec) { spec.MaxPerSecond = 1 })
+		c.put(s, "k", in(0))
+		c.pass(5 * time.Millisecond)
+		c.put(s, "k", in(0))
+		c.pass(time.Minute)
+		if all := c.deliveries(); len(all) != 1 || all[0].At != 15*time.Millisecond {
+			t.Errorf("%+v", all)
+		}
+	})
+}

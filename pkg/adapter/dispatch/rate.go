@@ -49,5 +49,5 @@ func (r *rate) take() {
 	}
 }
 
-// giveBack returns one that was taken for a stale row.
+// giveBack returns one that was taken for a stale row, or for an attempt that did not begin.
 func (r *rate) giveBack() { r.left = min(r.left+1, float64(r.perSecond)) }

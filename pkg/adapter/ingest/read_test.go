@@ -178,6 +178,7 @@ func TestSteering_Attributes(t *testing.T) {
 		"at":              {event("Ce-Rescheduleat", "2026-11-22T10:00:00+01:00"), schedule.Request{DueAt: now.Add(24 * time.Hour)}},
 		"at, in the past": {event("Ce-Rescheduleat", "2020-01-01T00:00:00Z"), schedule.Request{DueAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		"policy":          {event("Ce-Reschedulepolicy", "latest"), schedule.Request{Policy: schedule.Latest}},
+		"priority":        {event("Ce-Reschedulepriority", "low"), schedule.Request{Priority: schedule.LowPriority}},
 	} {
 		items, err := rules(t, "", "").Read(context.Background(), tt.h, nil, now, nil)
 		if err != nil {
@@ -185,7 +186,7 @@ func TestSteering_Attributes(t *testing.T) {
 			continue
 		}
 		got := items[0].Request
-		if !got.Ingested || got.Event == nil {
+		if !got.Ingested || got.Event == nil || got.Event.Extensions["reschedulepriority"] != nil { // a delivery has the key's
 			t.Errorf("%s: %+v", name, got)
 		}
 		got.Ingested, got.Event = false, nil
@@ -220,6 +221,7 @@ func TestSteering_BadIsRefused(t *testing.T) {
 		"both":                {event("Ce-Rescheduleat", "2026-11-22T00:00:00Z", "Ce-Rescheduleafter", "5m"), "", "rescheduleafter"},
 		"no policy":           {event("Ce-Reschedulepolicy", "newest"), "", "reschedulepolicy"},
 		"a bool as policy":    {structured, jsonEvent(`"reschedulepolicy":true`), "reschedulepolicy"},
+		"no priority":         {event("Ce-Reschedulepriority", "urgent"), "", "reschedulepriority"},
 		"the key is a number": {structured, jsonEvent(`"reschedulekey":""`), "reschedulekey"},
 	} {
 		if got := refusal(t, rules(t, "", ""), tt.h, tt.body); got == nil || got.Code != schedule.CodeInvalid || got.Field != tt.field || !strings.Contains(got.Detail, tt.field) {

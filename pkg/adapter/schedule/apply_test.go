@@ -297,7 +297,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	c := apply(t, &everything, &full, false, &Spec{})
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute, Slack: &minute, MayWait: true,
-		ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other", TraceParent: "p", TraceState: "s",
+		ExpiresAt: t0.Add(time.Minute), UID: "u", Cause: Cause{Reason: "other", TraceParent: "p", TraceState: "s"},
 	}
 	if diff := cmp.Diff(want, c.Entry); diff != "" {
 		t.Error(diff)

@@ -97,7 +97,7 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	got := end(&Spec{}, &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
-		MaxInterval: &hour, Slack: &hour, MayWait: true, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",
+		MaxInterval: &hour, Slack: &hour, MayWait: true, UID: "u", Cause: Cause{Reason: "because", TraceParent: "p", TraceState: "s"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -172,7 +172,7 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 		want := &Entry{
-			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, UID: "u", Event: e.Event, TraceParent: "p",
+			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, UID: "u", Event: e.Event, Cause: Cause{TraceParent: "p"},
 			DeadLetter: &DeadLetter{Key: "k", Due: e.DueAt, ID: wantID, Attempt: 7, Tries: 3, Failure: failure, Revision: 5},
 		}
 		if diff := cmp.Diff(want, s.Dead); diff != "" {

@@ -30,7 +30,7 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 		r := RunNow(Conditions{})
 		c := apply(t, &r, &cur, tc.own, &Spec{Policy: Fail, Ingest: Ingest{Policy: Keep}})
 		want := &Entry{
-			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, Attempt: 7, Event: older, UID: "u", Reason: "r", MaxInterval: &interval,
+			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, Attempt: 7, Event: older, UID: "u", Cause: Cause{Reason: "r"}, MaxInterval: &interval,
 		}
 		if tc.again != 0 {
 			want.UnfinishedAt = t0.Add(tc.again)

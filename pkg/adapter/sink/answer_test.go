@@ -79,6 +79,12 @@ func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
 			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 7 * time.Second}}, 0},
 		"2xx that says never": {200, func(h http.Header) { binaryReply(h); h.Set("Reschedule-After", "never") },
 			schedule.Outcome{Kind: schedule.Succeeded, Never: true}, 0},
+		"2xx with a priority": {200, func(h http.Header) { h.Set("Reschedule-Priority", "low") },
+			schedule.Outcome{Kind: schedule.Succeeded, Priority: new(schedule.LowPriority)}, 0},
+		"2xx with a priority that is none": {200, func(h http.Header) { h.Set("Reschedule-Priority", "5") },
+			schedule.Outcome{Kind: schedule.Succeeded}, 1},
+		"503 with a priority": {503, func(h http.Header) { h.Set("Reschedule-Priority", "high") },
+			schedule.Outcome{Kind: schedule.Failed, Priority: new(schedule.HighPriority), Failure: failure(503)}, 0},
 		"half a structured event": {200, func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") },
 			schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Code: 200, Data: []byte("the reply did not come within 100ms")}}, 0},
 		"half a structured event with the header": {200, func(h http.Header) {
