@@ -43,12 +43,14 @@ type sizes struct {
 	Settle             time.Duration // at most, for memory and disk
 	Kills              int
 	Idle               time.Duration
+	Overtaking         int // keys of priority that come while others wait
 }
 
 var size = sizes{
 	window: window{100 * time.Millisecond, 500 * time.Millisecond}, Rounds: 1, LateRounds: 1, Callers: 64, Batch: 100, Burst: 1000,
 	LateRate: 100, LateFor: time.Second, Lead: 2 * time.Second, Sources: []int{1, 10}, Pendings: []int{1000},
 	Churn: time.Second, ChurnWindow: 500 * time.Millisecond, Pending: 1000, Settle: time.Second, Kills: 1, Idle: time.Second,
+	Overtaking: 20,
 }
 
 var scenarios = []struct {
@@ -59,6 +61,7 @@ var scenarios = []struct {
 	{"bulk", "Bulk POST, durable as well", bulkPost},
 	{"burst", "Due at one instant, delivered to an HTTP sink", burst},
 	{"lateness", "Lateness: arrival at the sink after the due time", lateness},
+	{"priority", "A key of normal priority, while many low ones are due and the sink takes 100 a second", priority},
 	{"growth", "The cost of one more, with more pending and more sources", growth},
 	{"churn", "Churn: every key is rescheduled again and again", churn},
 	{"memory", "Memory, disk and restart after kill -9, with far-away schedules", memory},
@@ -118,6 +121,7 @@ func TestMain(m *testing.M) {
 			window: window{time.Second, 5 * time.Second}, Rounds: 5, LateRounds: 3, Callers: 64, Batch: 100, Burst: 100_000,
 			LateRate: 1000, LateFor: 30 * time.Second, Lead: 5 * time.Second, Sources: []int{1, 100, 10_000}, Pendings: []int{10_000, *pending},
 			Churn: 10 * time.Minute, ChurnWindow: 10 * time.Second, Pending: *pending, Settle: 3 * time.Minute, Kills: 5, Idle: time.Minute,
+			Overtaking: 300,
 		}
 	}
 	if runtime.NumCPU() > 2 && *full || *pending < 1 || *pending > 10_000_000 {

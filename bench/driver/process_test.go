@@ -172,6 +172,7 @@ type sink struct {
 	seen, repeats int         // distinct keys, and deliveries of a key that was there
 	header        http.Header // of one of the events
 	all           chan struct{}
+	takes         time.Duration // an answer
 }
 
 func newSink(t *testing.T) *sink {
@@ -185,6 +186,9 @@ func newSink(t *testing.T) *sink {
 func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	io.Copy(io.Discard, r.Body)
+	if s.takes > 0 {
+		wait(s.takes)
+	}
 	w.WriteHeader(http.StatusAccepted)
 	index, ok := indexOf(r.Header.Get("Ce-Reschedulekey"))
 	s.mu.Lock()
@@ -251,7 +255,7 @@ kind: RescheduleSource
 metadata: {name: %s, namespace: default}
 spec:
   sink: {uri: "http://%s/"}
-  limits: {maxPending: 100000000}
+  limits: {maxPending: 100000000%s}
 `
 
 // adapter is an adapter on its data, over several starts.
@@ -259,6 +263,7 @@ type adapter struct {
 	*process
 	dir, sink string
 	sources   int
+	limits    string // of the sources, more than the usual
 }
 
 func startAdapter(t *testing.T, dir, sink string, sources int) *adapter {
@@ -270,7 +275,7 @@ func startAdapter(t *testing.T, dir, sink string, sources int) *adapter {
 func (a *adapter) start(t *testing.T) {
 	var manifest bytes.Buffer
 	for i := range a.sources {
-		fmt.Fprintf(&manifest, sourceManifest, sourceName(i), a.sink)
+		fmt.Fprintf(&manifest, sourceManifest, sourceName(i), a.sink, a.limits)
 	}
 	check(t, os.MkdirAll(a.dir, 0o755))
 	check(t, os.WriteFile(a.dir+".yaml", manifest.Bytes(), 0o644))

@@ -223,6 +223,49 @@ func lateness(t *testing.T, dir string, sink *sink, r *result) {
 	r.latenessOf(adapter, queue)
 }
 
+// overtakeEvery is the time between two keys that come while others wait, takes the time of an answer.
+const overtakeEvery, takes = 53 * time.Millisecond, 10 * time.Millisecond
+
+// priority: keys that come one after the other, while many others are due and the sink takes one at a time.
+func priority(t *testing.T, dir string, sink *sink, r *result) {
+	sink.takes = takes
+	r.rows = [][]string{{"the others are", "arrived", "p50", "p99", "max", "earliest"}}
+	for i, others := range []string{"low", "normal"} {
+		a := &adapter{dir: filepath.Join(dir, others), sink: sink.addr, sources: 1, limits: ", maxInFlight: 1"}
+		a.start(t)
+		a.fill(t, firstIndex(maxRounds-1-i), size.Pending, false, func(uint32) string { return after(0) + `,"priority":"` + others + `"` })
+		start, first := time.Now().Add(size.Lead).Truncate(time.Millisecond), firstIndex(i)
+		due := func(i int) time.Time { return start.Add(time.Duration(i) * overtakeEvery) }
+		sink.expect(first, size.Overtaking)
+		a.fill(t, first, size.Overtaking, false, func(index uint32) string { return at(due(int(index - first))) })
+		select { // behind normal ones the keys would come in hours
+		case <-sink.all:
+		case <-time.After(time.Until(due(size.Overtaking)) + time.Second):
+		}
+		sink.mu.Lock()
+		var late []time.Duration
+		for i, at := range sink.at {
+			if !at.IsZero() {
+				late = append(late, at.Sub(due(i)))
+			}
+		}
+		sink.mu.Unlock()
+		a.end(t, syscall.SIGKILL)
+		slices.Sort(late)
+		row := []string{others, fmt.Sprintf("%d of %d", len(late), size.Overtaking)}
+		for _, p := range []float64{0.5, 0.99, 1, 0} {
+			row = append(row, short(percentile(late, p)))
+		}
+		r.rows = append(r.rows, row)
+		if others == "low" {
+			p99, all := percentile(late, 0.99), len(late) == size.Overtaking
+			r.bar("all of them within 20 ms of their due times, p99", short(p99), true, all && p99 < 20*time.Millisecond)
+			r.nothingEarly(all, percentile(late, 0))
+		}
+	}
+	r.note = fmt.Sprintf("%s others are due; the sink takes %s for each, one at a time, and a normal key comes each %s.", thousands(size.Pending), takes, overtakeEvery)
+}
+
 // latenessOf makes the table and the bars of lateness.
 func (r *result) latenessOf(adapter, queue *contestant) {
 	r.rows = [][]string{{"", "p50", "p99", "p99.9", "max", "earliest"}}
