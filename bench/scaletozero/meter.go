@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -220,7 +221,7 @@ func (r *record) add(now time.Time, readings map[string]reading) {
 	if r.began.IsZero() {
 		r.began = now
 	}
-	traced := map[string]float64{resident: 0, asleep: 0, serverless: 0, nodeItself: 0}
+	traced := map[string]float64{resident: 0, asleep: 0, serverless: 0, nodeItself: 0, withoutKnative: 0}
 	for id, read := range readings {
 		t := r.subjects[id]
 		if t == nil {
@@ -234,6 +235,9 @@ func (r *record) add(now time.Time, readings map[string]reading) {
 		t.cost = t.plus(cost{(t.memory + read.memory) / 2 * seconds, (t.text + read.text) / 2 * seconds, max(read.cpu-t.cpu, 0)}) // a restarted process begins at 0
 		t.last, t.reading, t.peak = now, read, max(t.peak, read.memory+read.text)
 		part, ns := r.partOf(id)
+		if id != nodeItself && !slices.Contains(ofKnative, part) {
+			traced[withoutKnative] += read.memory
+		}
 		if bytes, is := traced[part]; is && (ns == "" || ns == namespace(part, 0)) {
 			traced[part] = bytes + read.memory + read.text
 		}
@@ -334,9 +338,13 @@ const (
 	eventing   = "eventing" // Knative Eventing without its Broker
 
 	apiServer        = "API server"
-	kubernetesItself = "kubernetes" // the other processes of the node and of the control plane
-	nodeItself       = "node"       // memory of the machine that is not available: MemTotal - MemAvailable
+	kubernetesItself = "kubernetes"          // the other processes of the node and of the control plane
+	nodeItself       = "node"                // memory of the machine that is not available: MemTotal - MemAvailable
+	withoutKnative   = "pods and Kubernetes" // memory of all pods but Knative's, and of the processes of Kubernetes
 )
+
+// ofKnative are the parts of Knative.
+var ofKnative = []string{activator, autoscaler, serving, ingress, eventing}
 
 // otherParts has the parts of pods outside of the operators' namespaces. The first pattern
 // that matches namespace, component and name counts. The ingresses are Traefik, and the
