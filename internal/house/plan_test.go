@@ -32,9 +32,11 @@ var (
 // reports; the test can only check that they do not import them directly.
 var plan = map[string]rule{
 	"pkg/apis/sources":          {never: []string{module + "pkg/adapter"}},
-	"pkg/apis/sources/v1alpha1": {may: []string{"pkg/apis/sources"}, never: []string{module + "pkg/adapter"}},
+	"pkg/apis/sources/v1alpha1": {may: []string{"pkg/apis/sources", "pkg/apis/sources/calendar"}, never: []string{module + "pkg/adapter"}},
 
 	"pkg/apis/sources/expression": {never: append([]string{module + "pkg/adapter"}, k8s...), not: pure},
+
+	"pkg/apis/sources/calendar": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 
 	"pkg/apis/sources/ceilings": {may: []string{"pkg/apis/sources/v1alpha1"}, never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"}},
 
@@ -62,7 +64,7 @@ var plan = map[string]rule{
 	// Manifests that a program applies itself.
 	"config": {never: append([]string{"net/http"}, k8s...)},
 
-	"pkg/adapter/schedule": {may: []string{"pkg/duration"}, never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
+	"pkg/adapter/schedule": {may: []string{"pkg/duration", "pkg/apis/sources/calendar"}, never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/loglimit": {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
