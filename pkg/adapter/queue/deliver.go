@@ -119,7 +119,7 @@ func (s *Source) start(row dueRow, now time.Time) (*Delivery, error) {
 	if !ok {
 		return nil, s.Letters.retire(row.Key, attempt.Key, e, row.settings, now)
 	}
-	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}, part: row.part}
+	f := &activeFlight{Flight: schedule.Flight{Entry: e, Started: now, Own: true}, part: row.part}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
 	s.stripes.begin(st, row.Key, f)
 	if feed := s.feed.Feed(); feed != nil && e.DeadLetter == nil {
@@ -184,7 +184,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		s.expired.Add(1)
 	}
 	in := schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now}
-	if settings.Jitter > 0 {
+	if settings.Jitter > 0 || f.Entry.Calendar != nil {
 		in.Random = s.q.cfg.Random()
 	}
 	step := f.Finish(in, cur, o)

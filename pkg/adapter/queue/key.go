@@ -68,7 +68,11 @@ func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settin
 	if err != nil {
 		return s.q.fatal(err)
 	}
-	c, err := r.Apply(schedule.Inputs{Key: k.key, Source: settings, Revision: revision, Now: now, Random: s.q.cfg.Random()}, k.current, k.own)
+	in := schedule.Inputs{Key: k.key, Source: settings, Revision: revision, Now: now, Random: s.q.cfg.Random()}
+	if k.flight != nil {
+		in.Started = k.flight.Started
+	}
+	c, err := r.Apply(in, k.current, k.own)
 	if err != nil {
 		return err
 	}

@@ -281,7 +281,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	full.TraceParent, full.TraceState = "parent", "state"
 	for _, own := range []bool{false, true} {
 		c := apply(t, put(soon, Replace), &full, own, &Spec{})
-		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), MayWait: true, Event: older}
+		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), Timing: Timing{MayWait: true}, Event: older}
 		if !own {
 			want.PreviousDueAt = full.DueAt
 		}
@@ -296,7 +296,7 @@ func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	}
 	c := apply(t, &everything, &full, false, &Spec{})
 	want := &Entry{
-		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute, Slack: &minute, MayWait: true,
+		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), PreviousDueAt: full.DueAt, Event: newer, MaxInterval: &minute, Timing: Timing{Slack: &minute, MayWait: true},
 		ExpiresAt: t0.Add(time.Minute), UID: "u", Cause: Cause{Reason: "other", TraceParent: "p", TraceState: "s"},
 	}
 	if diff := cmp.Diff(want, c.Entry); diff != "" {

@@ -37,10 +37,9 @@ type Entry struct {
 	LastFailure *LastFailure
 
 	MaxInterval *time.Duration // nil: the source's
-	Slack       *time.Duration // nil: the source's
-	MayWait     bool           // for company, within its slack: see [Entry.OwnSlack]
-	Priority    Priority
-	UID         string
+	Timing
+	Priority Priority
+	UID      string
 	Cause
 	Event *Event // nil: the default event
 
@@ -52,6 +51,15 @@ type Entry struct {
 type Cause struct {
 	Reason                  string
 	TraceParent, TraceState string // its W3C trace context
+}
+
+// Timing is when an occurrence goes, beside its instants.
+type Timing struct {
+	Slack    *time.Duration // nil: the source's
+	MayWait  bool           // for company, within its slack: see [Entry.OwnSlack]
+	Calendar *Calendar      // nil: the source's
+	// OnSchedule: DueAt is an instant of the source's schedule.
+	OnSchedule bool
 }
 
 // DeadLetter is the reason why an event goes to the dead letter sink.
@@ -141,6 +149,9 @@ func (e *Entry) Size(key string) int64 {
 		return 0
 	}
 	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + int(e.Event.size())
+	if c := e.Calendar; c != nil {
+		n += len(c.Cron) + len(c.TimeZone)
+	}
 	if e.LastFailure != nil {
 		n += len(e.LastFailure.Data)
 	}

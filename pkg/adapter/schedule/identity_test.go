@@ -97,7 +97,7 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	got := end(&Spec{}, &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
-		MaxInterval: &hour, Slack: &hour, MayWait: true, UID: "u", Cause: Cause{Reason: "because", TraceParent: "p", TraceState: "s"},
+		MaxInterval: &hour, Timing: Timing{Slack: &hour, MayWait: true}, UID: "u", Cause: Cause{Reason: "because", TraceParent: "p", TraceState: "s"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -44,7 +44,7 @@ func (e *Entry) keep(in Inputs, failure Failure) *Entry {
 func (e *Entry) Keep(in Inputs) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: e.Occurrence, ScheduledAt: in.Now, DueAt: in.Now.Add(keptFor),
-		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Cause: e.Cause,
+		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, Timing: Timing{Slack: e.Slack}, Priority: e.Priority, UID: e.UID, Cause: e.Cause,
 		Event: e.Event, DeadLetter: e.DeadLetter,
 	}
 }

@@ -58,6 +58,8 @@ func (in *Inputs) after(wait time.Duration) time.Time {
 // Flight is a delivery under way.
 type Flight struct {
 	Entry *Entry // the key's when the delivery started
+	// Started is when that was.
+	Started time.Time
 	// Own: the entry is still the key's, nothing was accepted since.
 	Own bool
 	// Superseded: a request replaced the occurrence; its failure is not retried.
@@ -147,46 +149,58 @@ func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 
 // next returns the occurrence that follows the run, done or given up, when nothing waits.
 func (f *Flight) next(in Inputs, o Outcome) *Entry {
-	n := f.Entry.next(in, o)
+	n := f.occurrence(in, o)
 	if n != nil {
 		n.Priority = f.priority(o, nil)
 	}
 	return n
 }
 
-// next returns the occurrence that follows a run, done or given up, when nothing
-// waits.
-func (e *Entry) next(in Inputs, o Outcome) *Entry {
-	owed, least := e.dueAgainAt(), in.Source.Ceilings.MinDelay
-	switch interval := e.interval(in.Source); {
-	case e.DeadLetter != nil:
+// occurrence is next without its priority.
+func (f *Flight) occurrence(in Inputs, o Outcome) *Entry {
+	e, least := f.Entry, in.Source.Ceilings.MinDelay
+	if e.DeadLetter != nil {
 		return nil
+	}
+	ends := o.Kind == Succeeded && (o.Never || e.Event.Ends())
+	tick, until, over := f.tick(&in)
+	if ends {
+		tick = time.Time{}
+	}
+	var n *Entry
+	switch owed, interval := e.dueAgainAt(), e.interval(in.Source); {
 	case !owed.IsZero(): // like a newer occurrence that waits: the sooner time, its event
 		if o.Again != nil && o.Kind != Failed && o.Again.time(in, least).Before(owed) {
 			owed = o.Again.time(in, least)
 		}
-		return e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
+		n = e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
 	case o.Again != nil && o.Kind != Failed:
-		n := e.renew(in, o.Again.time(in, least))
+		n = e.renew(in, o.Again.time(in, least))
 		n.MayWait = o.Again.mayWait(in.Now)
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
-		return n
-	case o.Kind == Succeeded && (o.Never || e.Event.Ends()), interval <= 0:
+	case ends, over, interval <= 0 && tick.IsZero():
 		return nil
 	default:
-		n := e.renew(in, in.after(max(interval, least, MinWait)))
+		due := tick
+		if interval > 0 {
+			due = in.after(max(interval, least, MinWait))
+		}
+		n = e.renew(in, due)
 		n.MayWait = true
-		return n
 	}
+	if !tick.IsZero() {
+		n.follow(e, tick, until)
+	}
+	return n
 }
 
-// renew makes a new occurrence of the entry. An expiry belonged to the old one.
+// renew makes a new occurrence of the entry. An expiry and a calendar belonged to the old one: see [Entry.follow].
 func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: due,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, UID: e.UID, Cause: e.Cause, Event: e.Event.again(),
+		MaxInterval: e.MaxInterval, Timing: Timing{Slack: e.Slack}, UID: e.UID, Cause: e.Cause, Event: e.Event.again(),
 	}
 }
 
@@ -203,7 +217,7 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 		n.Priority = f.priority(o, waiting)
 		changed = changed || n.Priority != waiting.Priority
 		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
-			n.PreviousDueAt, n.DueAt, n.RetryAt = n.DueAt, at, time.Time{}
+			n.PreviousDueAt, n.DueAt, n.RetryAt, n.OnSchedule = n.DueAt, at, time.Time{}, false
 			n.MayWait = n.MayWait && o.Again.mayWait(in.Now)
 			n.Revision, changed = in.Revision, true
 		}
@@ -338,7 +352,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
-		MaxInterval: e.MaxInterval, Slack: e.Slack, Priority: e.Priority, UID: e.UID, Cause: e.Cause, Event: e.Event,
+		MaxInterval: e.MaxInterval, Timing: Timing{Slack: e.Slack}, Priority: e.Priority, UID: e.UID, Cause: e.Cause, Event: e.Event,
 		DeadLetter: &DeadLetter{
 			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,
 		},
@@ -355,7 +369,7 @@ func (e *Entry) Recover() (*Entry, bool) {
 	n := *e
 	n.UnfinishedAt = time.Time{}
 	if e.UnfinishedAt.Before(e.DueAt) {
-		n.DueAt, n.UnfinishedAt, n.RetryAt, n.MayWait = e.UnfinishedAt, e.DueAt, time.Time{}, false
+		n.DueAt, n.UnfinishedAt, n.RetryAt, n.MayWait, n.OnSchedule = e.UnfinishedAt, e.DueAt, time.Time{}, false, false
 	}
 	return &n, true
 }

@@ -3,6 +3,8 @@ package schedule
 import (
 	"math"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/calendar"
 )
 
 // Policy decides the time of a key that already has a waiting occurrence.
@@ -26,13 +28,14 @@ func ParsePolicy(field, s string) (Policy, error) {
 	return "", Invalid(field, "%.64q is not one of replace, earliest, latest, keep, fail", s)
 }
 
-// Request asks for an occurrence of a key. At most one of Delay, DueAt and
-// Backoff is set; without any the source's delay applies. Absent fields are zero.
+// Request asks for an occurrence of a key. At most one of Delay, DueAt, Backoff and
+// Calendar is set; without any the source's schedule or delay applies. Absent fields are zero.
 type Request struct {
-	Delay   *time.Duration
-	DueAt   time.Time
-	Backoff *Backoff
-	Jitter  float64 // 0..1, adds up to that share of the delay
+	Delay    *time.Duration
+	DueAt    time.Time
+	Backoff  *Backoff
+	Calendar *Calendar // without its jitter and end, which the request has
+	Jitter   float64   // 0..1, adds up to that share of the delay
 
 	Policy      Policy // "": the source's
 	Event       *Event
@@ -122,6 +125,8 @@ type Inputs struct {
 	StoreID  string // for the event ID of a dead letter; Apply does not need it
 	Now      time.Time
 	Random   float64 // in [0,1), for the jitter
+	// Started is when the delivery under way began, zero without one; Finish does not need it.
+	Started time.Time
 }
 
 // Apply decides the effect of the request on a key. cur is the key's entry, nil
@@ -155,6 +160,11 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	at, err := r.time(in, cur, &c, e)
 	if err != nil {
 		return Change{}, err
+	}
+	if own && r.Calendar == nil && policy != Replace && policy != Latest { // what comes in between does not postpone a calendar
+		if tick := e.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) {
+			at, e.OnSchedule = tick, e.Calendar == nil
+		}
 	}
 	if r.Run && waiting && at.After(cur.At()) { // the least wait does not postpone a key
 		at = cur.At()
@@ -220,7 +230,7 @@ func (e *Entry) behind(cur *Entry, own bool) {
 	owed, since := cur.dueAgainAt(), cur.UnfinishedAt
 	if own {
 		if since = cur.DueAt; !owed.IsZero() && owed.Before(e.DueAt) {
-			e.DueAt, e.MayWait = owed, false // an event never postpones
+			e.DueAt, e.MayWait, e.OnSchedule = owed, false, false // an event never postpones
 		}
 	}
 	if since.Before(e.DueAt) || !own && !owed.IsZero() {
@@ -246,19 +256,17 @@ func (r *Request) policy(src *Spec) Policy {
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
-		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Slack: r.Slack, Priority: r.Priority, UID: r.UID, Event: r.Event,
+		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, Timing: Timing{Slack: r.Slack}, Priority: r.Priority, UID: r.UID, Event: r.Event,
 		Cause: Cause{Reason: r.Reason, TraceParent: r.TraceParent, TraceState: r.TraceState},
 	}
-	if cur == nil {
-		return e
-	}
-	if e.Event == nil {
+	if cur != nil && e.Event == nil {
 		e.Event = cur.Event
 	}
 	if r.Run {
 		e.Priority = cur.Priority
 	}
-	if policy == Replace {
+	if cur == nil || policy == Replace {
+		e.keepCalendar(r, nil, own)
 		return e
 	}
 	if e.ExpiresAt.IsZero() && !own && (!r.Ingested || r.Run) {
@@ -279,6 +287,7 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	if e.TraceParent == "" {
 		e.TraceParent, e.TraceState = cur.TraceParent, cur.TraceState
 	}
+	e.keepCalendar(r, cur, own)
 	return e
 }
 
@@ -288,12 +297,19 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = cur.Attempt
 	}
 	var delay time.Duration
+	var follows *Calendar // gives the time
 	jitter := r.Jitter
 	e.MayWait = r.mayWait(in.Now)
 	switch {
+	case r.Calendar != nil:
+		follows = e.Calendar
 	case r.Backoff != nil:
 		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
 			if delay = r.interval(cur, in.Source); delay <= 0 {
+				follows = e.calendar(in.Source)
+				e.OnSchedule = e.Calendar == nil && follows != nil
+			}
+			if delay <= 0 && follows == nil {
 				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", in.Key, most)
 			}
 			e.Attempt, e.MayWait = 0, true
@@ -308,6 +324,8 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		delay = *r.Delay
 	case !r.DueAt.IsZero():
 		delay = max(r.DueAt.Sub(in.Now), 0)
+	case in.Source.Calendar != nil:
+		follows, e.OnSchedule = in.Source.Calendar, true
 	default:
 		delay = in.Source.Delay
 	}
@@ -315,6 +333,14 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = 0
 	}
 	delay = max(delay, in.Source.Ceilings.MinDelay)
+	if follows != nil {
+		e.MayWait = true
+		at := follows.due(&in, in.Now, delay)
+		if at.IsZero() {
+			return at, Invalid(calendar.FieldCron, "%.64q never comes", follows.Cron)
+		}
+		return at, nil
+	}
 	return in.Now.Add(addJitter(delay, jitter, in.Random)), nil
 }
 
@@ -347,14 +373,14 @@ func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 		if at.After(cur.At()) {
 			return Replaced
 		}
-		e.DueAt, e.RetryAt, e.MayWait = cur.DueAt, cur.RetryAt, cur.MayWait
+		e.DueAt, e.RetryAt, e.MayWait, e.OnSchedule = cur.DueAt, cur.RetryAt, cur.MayWait, cur.OnSchedule
 		return Merged
 	}
 	e.MayWait = e.MayWait && cur.MayWait
 	if at.Before(cur.DueAt) {
 		return Replaced
 	}
-	e.DueAt, e.RetryAt = cur.DueAt, cur.RetryAt
+	e.DueAt, e.RetryAt, e.OnSchedule = cur.DueAt, cur.RetryAt, cur.OnSchedule
 	if at.Before(e.RetryAt) {
 		e.RetryAt = at
 	}

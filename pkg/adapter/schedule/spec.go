@@ -55,6 +55,8 @@ type Spec struct {
 
 // Waking is when the sink of a source wakes.
 type Waking struct {
+	// Calendar is of every key that names no time of its own, in place of Delay and MaxInterval; nil = none.
+	Calendar *Calendar
 	// WarmUp is how long before a due time the sink is called to be awake then; 0 = off.
 	WarmUp time.Duration
 	// Slack is for how long an occurrence may wait for company: see [Entry.OwnSlack].

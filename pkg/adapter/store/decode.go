@@ -29,7 +29,7 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	d.at = 1
 	e := &schedule.Entry{}
 	fields := d.uvarint()
-	e.MayWait = fields&mayWait != 0
+	e.MayWait, e.OnSchedule = fields&mayWait != 0, fields&onSchedule != 0
 	if fields&^knownFields != 0 {
 		d.fail(errField)
 	}
@@ -86,6 +86,9 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	}
 	if fields&hasPriority != 0 {
 		e.Priority = d.priority()
+	}
+	if fields&hasCalendar != 0 {
+		e.Calendar = d.calendar()
 	}
 	if err := d.end(); err != nil {
 		return nil, err
@@ -338,6 +341,17 @@ func (d *decoder) extensions() map[string]any {
 		}
 	}
 	return m
+}
+
+func (d *decoder) calendar() *schedule.Calendar {
+	c := &schedule.Calendar{Cron: d.string(), TimeZone: d.string(), Jitter: math.Float64frombits(d.uvarint()), Until: d.instant()}
+	if c.Until.Equal(earliest) {
+		c.Until = time.Time{}
+	}
+	if !(c.Jitter >= 0 && c.Jitter <= 1) { // also NaN
+		d.fail(errRange)
+	}
+	return c
 }
 
 func (d *decoder) deadLetter() *schedule.DeadLetter {

@@ -89,6 +89,9 @@ type DumpWaits struct {
 	MaxInterval string `json:"maxInterval,omitempty"`
 	Slack       string `json:"slack,omitempty"`
 	MayWait     bool   `json:"mayWait,omitempty"`
+	OnSchedule  bool   `json:"onSchedule,omitempty"`
+	// Calendar is the key's own.
+	Calendar *schedule.Calendar `json:"calendar,omitempty"`
 }
 
 // NewDump returns an entry in readable form.
@@ -96,7 +99,7 @@ func NewDump(source, key string, e *schedule.Entry, storeID string) Dump {
 	d := Dump{
 		Source: source, Key: key, Revision: e.Revision, Occurrence: e.Occurrence, EventID: e.EventID(storeID),
 		ScheduledAt: e.ScheduledAt, DueAt: e.DueAt, PreviousDueAt: e.PreviousDueAt, RetryAt: e.RetryAt, ExpiresAt: e.ExpiresAt,
-		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, DumpWaits: DumpWaits{MayWait: e.MayWait}, UID: e.UID, Reason: e.Reason,
+		UnfinishedAt: e.UnfinishedAt, Attempt: e.Attempt, Tries: e.Tries, DumpWaits: DumpWaits{MayWait: e.MayWait, OnSchedule: e.OnSchedule, Calendar: e.Calendar}, UID: e.UID, Reason: e.Reason,
 		TraceParent: e.TraceParent, TraceState: e.TraceState, Event: e.Event, DeadLetter: e.DeadLetter,
 	}
 	if e.MaxInterval != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -38,6 +39,8 @@ const (
 	hasSlack                     //
 	mayWait                      // nothing follows
 	hasPriority
+	hasCalendar
+	onSchedule  // nothing follows
 	knownFields = 1<<iota - 1
 )
 
@@ -93,6 +96,8 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	set(e.Slack != nil, hasSlack)
 	set(e.MayWait, mayWait)
 	set(e.Priority != schedule.NormalPriority, hasPriority)
+	set(e.Calendar != nil, hasCalendar)
+	set(e.OnSchedule, onSchedule)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -139,6 +144,9 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	}
 	if e.Priority != schedule.NormalPriority {
 		dst = append(dst, bandMark(e.Priority))
+	}
+	if e.Calendar != nil {
+		dst = appendCalendar(dst, e.Calendar)
 	}
 	return dst
 }
@@ -211,6 +219,12 @@ func appendDeadLetter(dst []byte, d *schedule.DeadLetter) []byte {
 	dst = appendString(dst, d.Failure.Dest)
 	dst = binary.AppendVarint(dst, int64(d.Failure.Code))
 	return append(binary.AppendUvarint(dst, uint64(len(d.Failure.Data))), d.Failure.Data...)
+}
+
+func appendCalendar(dst []byte, c *schedule.Calendar) []byte {
+	dst = appendString(appendString(dst, c.Cron), c.TimeZone)
+	dst = binary.AppendUvarint(dst, math.Float64bits(c.Jitter))
+	return appendInstant(dst, c.Until) // without an end the earliest one
 }
 
 func appendString(dst []byte, s string) []byte {

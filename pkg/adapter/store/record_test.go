@@ -52,8 +52,13 @@ func goldenEntries() map[string]*schedule.Entry {
 			DeadLetter: &schedule.DeadLetter{Key: "GitRepo/a/b", Due: golden, ID: "id-8", Attempt: 20, Tries: 21, Revision: 8,
 				Failure: schedule.Failure{Dest: "http://sink", Data: []byte("dispatch error")}},
 		},
-		"mayWait":    {Revision: 3, Occurrence: 3, DueAt: golden, MayWait: true},
-		"slack":      {Revision: 3, Occurrence: 3, DueAt: golden, MayWait: true, Slack: &slack},
+		"mayWait":    {Revision: 3, Occurrence: 3, DueAt: golden, Timing: schedule.Timing{MayWait: true}},
+		"slack":      {Revision: 3, Occurrence: 3, DueAt: golden, Timing: schedule.Timing{MayWait: true, Slack: &slack}},
+		"onSchedule": {Revision: 3, Occurrence: 3, DueAt: golden, Timing: schedule.Timing{OnSchedule: true}},
+		"calendar": {Revision: 3, Occurrence: 3, DueAt: golden, Timing: schedule.Timing{
+			MayWait: true, Calendar: &schedule.Calendar{Cron: "0 9 * * MON", TimeZone: "Europe/Berlin", Jitter: 0.25, Until: golden.Add(time.Hour)},
+		}},
+		"hourly":     {Revision: 3, Occurrence: 3, DueAt: golden, Timing: schedule.Timing{Calendar: &schedule.Calendar{Cron: "@hourly"}}},
 		"before1970": {Revision: 1<<64 - 1, ScheduledAt: time.Unix(-1, 5).UTC(), DueAt: time.Unix(0, -1<<63).UTC()},
 	}
 }

@@ -26,7 +26,10 @@ func Full(now time.Time, revision uint64) *schedule.Entry {
 	return &schedule.Entry{
 		Revision: revision, Occurrence: revision - 1,
 		ScheduledAt: now, DueAt: now.Add(time.Second), RetryAt: now.Add(time.Minute + 1), ExpiresAt: now.Add(time.Hour),
-		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never, Slack: &slack, MayWait: true, Priority: schedule.HighPriority,
+		UnfinishedAt: now.Add(-time.Second), PreviousDueAt: now.Add(-time.Hour), Attempt: math.MaxUint32, Tries: 300, MaxInterval: &never, Priority: schedule.HighPriority,
+		Timing: schedule.Timing{Slack: &slack, MayWait: true, OnSchedule: true, Calendar: &schedule.Calendar{
+			Cron: "0 9 * * MON-FRI", TimeZone: "Europe/Berlin", Jitter: 0.1, Until: now.Add(time.Hour + 1),
+		}},
 		UID: "8c1f", Cause: schedule.Cause{Reason: "grüße, 世界", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "a=b"},
 		Event: &schedule.Event{
 			ID: "1", Source: "/s", Time: time.Date(1, 2, 3, 4, 5, 6, 7, time.FixedZone("", -5*3600)),
