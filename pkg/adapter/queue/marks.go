@@ -20,6 +20,8 @@ type Marks struct {
 	mu  sync.Mutex       // guards by and all; no other lock is taken under it
 	by  map[uint64]int64 // bytes, by watch
 	all int64
+
+	noted bool // at the start there was a note: see followSchedule
 }
 
 // Report applies the items as [Source.ScheduleTogether] does, and stores the marks of
@@ -97,7 +99,7 @@ func (m *Marks) States() ([]store.WatchState, error) {
 	}
 	defer m.s.leave()
 	states, err := m.s.q.store.WatchStates(m.s.uid)
-	return states, translated(err)
+	return slices.DeleteFunc(states, isNote), translated(err)
 }
 
 // SetState is [store.Store.SetWatchState] of this source. From a [store.MarkCount] on,
@@ -174,6 +176,7 @@ func (m *Marks) read() error {
 	if err != nil {
 		return err
 	}
+	m.noted = slices.ContainsFunc(states, isNote)
 	for i := range states {
 		if c, ok := states[i].MarkCount(); ok {
 			m.set(c.Watch, c.Bytes)

@@ -169,9 +169,9 @@ func (q *Queue) recover() error {
 func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 	q.mu.Lock()
 	s, ok := q.sources[settings.UID]
-	trim := !ok
+	trim, follow := !ok, settings.Calendar != nil
 	if ok {
-		trim = s.Spec().Letters != settings.Letters
+		trim, follow = s.Spec().Letters != settings.Letters, !sameSchedule(s.Spec().Calendar, settings.Calendar)
 		old := s.settings.Swap(settings)
 		s.page.set(old, settings)
 		if old.Path() != settings.Path() && q.byPath[old.Path()] == s {
@@ -183,6 +183,7 @@ func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 			q.mu.Unlock()
 			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
 		}
+		follow = follow || s.Marks.noted
 		q.sources[settings.UID] = s
 		q.expiry.anew.Store(true) // the sweeper may have skipped its rows
 	}
@@ -199,6 +200,9 @@ func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 	}
 	if trim && s.usage.kept.Load() > 0 {
 		q.work.Go(s.Letters.trim)
+	}
+	if follow {
+		q.work.Go(s.followSchedule)
 	}
 	s.page.load()
 	q.cfg.Wake(s)

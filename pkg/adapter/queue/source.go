@@ -16,7 +16,7 @@ import (
 // Source is the queue of one source. All methods are safe for concurrent use;
 // a source that was removed answers not_found.
 //
-// Its locks, in the order in which they are taken:
+// Its locks, in the order in which they are taken, after following:
 //
 //   - gate is held for reading by every call from its start to its end, and for writing
 //     while the source is removed or moves to another namespace. It guards removed, and
@@ -38,8 +38,9 @@ type Source struct {
 	// Marks are what is remembered of the objects that the source watches.
 	Marks Marks
 
-	gate    sync.RWMutex
-	removed atomic.Bool
+	gate      sync.RWMutex
+	removed   atomic.Bool
+	following sync.Mutex // one followSchedule at a time; taken before all others
 
 	stripes stripes
 	page    page

@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// onSchedule is a source with a schedule; "" is none.
+func onSchedule(cron string) *schedule.Spec {
+	s := tenantSource("a", "s", schedule.Ceilings{})
+	if cron != "" {
+		s.Calendar = &schedule.Calendar{Cron: cron}
+	}
+	return s
+}
+
+// minutes are the minutes of the hour at which keys wait.
+func minutes(t *testing.T, s *Source, keys ...string) (at []int) {
+	t.Helper()
+	for _, key := range keys {
+		v, _, err := s.Get(key)
+		must(t, err)
+		at = append(at, v.DueAt.Minute())
+	}
+	return at
+}
+
+// After an edit of the schedule the keys that wait for an instant of it move at once, all others stay. Time begins at
+// a full hour.
+func TestFollow_KeysMoveWithTheSchedule(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newFixture(t, onSchedule("10 * * * *"))
+		s := h.sources[0]
+		put := func(key string, r *schedule.Request) { must(t, errorOf(s.Schedule(key, r, nil))) }
+		const many = 3*pageOfSchedule + 7
+		for i := range many {
+			put(fmt.Sprintf("key-%04d", i), &schedule.Request{})
+		}
+		put("delayed", &schedule.Request{Delay: new(40 * time.Minute)})
+		put("of its own", &schedule.Request{Calendar: &schedule.Calendar{Cron: "50 * * * *"}})
+		for _, c := range []struct {
+			cron string
+			want int
+		}{{"20 * * * *", 20}, {"", 20}, {"30 * * * *", 30}, {"5 * * * *", 5}} {
+			must(t, errorOf(h.q.Set(onSchedule(c.cron))))
+			synctest.Wait()
+			for i := range many {
+				if got := minutes(t, s, fmt.Sprintf("key-%04d", i))[0]; got != c.want {
+					t.Fatalf("%q: key %d waits until minute %d", c.cron, i, got)
+				}
+			}
+			if got := minutes(t, s, "delayed", "of its own"); got[0] != 40 || got[1] != 50 {
+				t.Errorf("%q: other keys have moved to %v", c.cron, got)
+			}
+			h.check(c.cron)
+		}
+		time.Sleep(5 * time.Minute)
+		if d, err := s.Take(); d == nil || err != nil {
+			t.Error("no key is due at its new time", err)
+		}
+	})
+}
+
+// Keys move after a restart too, when the schedule changed meanwhile, or the adapter ended while they moved; only then.
+func TestFollow_SurvivesRestarts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var lists, allowed atomic.Int64
+		allowed.Store(1000)
+		h := newFixtureOn(t, func(s store.Store) store.Store {
+			return &hooked{Store: s, before: func(call, _ string) error {
+				if call == "List" && lists.Add(1) > allowed.Load() {
+					return errors.New("the disk is away")
+				}
+				return nil
+			}}
+		}, onSchedule("10 * * * *"))
+		const many = 2*pageOfSchedule + 7
+		for i := range many {
+			must(t, errorOf(h.sources[0].Schedule(fmt.Sprintf("key-%04d", i), &schedule.Request{}, nil)))
+		}
+		restart := func(cron string, reads int64, want ...int) {
+			t.Helper()
+			h.settings = []*schedule.Spec{onSchedule(cron)}
+			lists.Store(0)
+			h.restart()
+			synctest.Wait()
+			if got := minutes(t, h.sources[0], "key-0000", fmt.Sprintf("key-%04d", many-1)); got[0] != want[0] || got[1] != want[1] || lists.Load() != reads {
+				t.Errorf("%q: keys wait until %v, want %v; %d pages were read, want %d", cron, got, want, lists.Load(), reads)
+			}
+		}
+		restart("10 * * * *", 0, 10, 10)
+		restart("20 * * * *", 3, 20, 20)
+		allowed.Store(1)
+		restart("30 * * * *", 2, 30, 20) // it ends in the middle
+		allowed.Store(1000)
+		restart("20 * * * *", 3, 20, 20)
+		restart("20 * * * *", 0, 20, 20)
+		restart("", 0, 20, 20)
+		restart("20 * * * *", 3, 20, 20)
+		if states, err := h.sources[0].Marks.States(); len(states) > 0 || err != nil {
+			t.Errorf("a watch sees the note: %v, %v", states, err)
+		}
+		must(t, h.q.Remove("a/s"))
+		if left, err := h.db.Sources(); len(left) > 0 || err != nil {
+			t.Errorf("the purge left %v, %v", left, err)
+		}
+	})
+}
