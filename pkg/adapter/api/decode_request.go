@@ -15,6 +15,8 @@ const (
 	fieldDelay = iota
 	fieldDueAt
 	fieldBackoff
+	fieldCron
+	fieldTimeZone
 	fieldPolicy
 	fieldJitter
 	fieldEvent
@@ -29,7 +31,8 @@ const (
 
 var (
 	itemFields = names{
-		fieldDelay: "delay", fieldDueAt: "dueAt", fieldBackoff: "backoff", fieldPolicy: "policy", fieldJitter: "jitter",
+		fieldDelay: "delay", fieldDueAt: "dueAt", fieldBackoff: "backoff",
+		fieldCron: "cron", fieldTimeZone: "timeZone", fieldPolicy: "policy", fieldJitter: "jitter",
 		fieldEvent: "event", fieldMaxInterval: "maxInterval", fieldSlack: "slack", fieldExpiresAt: "expiresAt", fieldUID: "uid",
 		fieldReason: "reason", fieldPriority: "priority", fieldKey: "key",
 	}
@@ -82,6 +85,7 @@ func (d *decoder) request(field string, fields names, r *schedule.Request, key *
 		}
 		if !more {
 			d.oneTime(r)
+			d.calendar(r, seen)
 			return nil
 		}
 		i := fields.lookup(name)
@@ -106,6 +110,22 @@ func (d *decoder) request(field string, fields names, r *schedule.Request, key *
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// calendar completes a calendar that was read, and refuses what is none, also with another time.
+func (d *decoder) calendar(r *schedule.Request, seen uint32) {
+	c := r.Calendar
+	switch {
+	case c == nil:
+	case seen&(1<<fieldCron) == 0:
+		d.refuse(schedule.Invalid(itemFields[fieldTimeZone], "is given without cron"))
+	case r.Delay != nil || !r.DueAt.IsZero() || r.Backoff != nil:
+		d.refuse(schedule.Invalid(itemFields[fieldCron], "cannot be given together with delay, dueAt or backoff"))
+	default:
+		var err error
+		r.Calendar, err = schedule.NewCalendar(c.Cron, c.TimeZone, itemFields[fieldCron], itemFields[fieldTimeZone])
+		d.refuse(err)
 	}
 }
 
@@ -147,6 +167,15 @@ func (d *decoder) field(i int, v jsontext.Value, r *schedule.Request, key *strin
 		r.Delay, err = duration(name, s)
 	case fieldDueAt:
 		r.DueAt, err = schedule.ParseInstant(name, s, d.now)
+	case fieldCron, fieldTimeZone:
+		if r.Calendar == nil {
+			r.Calendar = &schedule.Calendar{}
+		}
+		if i == fieldCron {
+			r.Calendar.Cron = s
+		} else {
+			r.Calendar.TimeZone = s
+		}
 	case fieldPolicy:
 		r.Policy, err = schedule.ParsePolicy(name, s)
 	case fieldMaxInterval:

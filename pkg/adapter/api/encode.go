@@ -144,6 +144,14 @@ func appendState(b []byte, v *schedule.View) []byte {
 	b = strconv.AppendBool(b, v.InFlight)
 	b = appendMember(b, "uid", v.UID)
 	b = appendMember(b, "reason", v.Reason)
+	if c := v.Calendar; c != nil {
+		b = appendMember(b, "cron", c.Cron)
+		b = appendMember(b, "timeZone", c.TimeZone)
+		if c.Jitter != 0 {
+			b = append(b, `,"jitter":`...)
+			b = strconv.AppendFloat(b, c.Jitter, 'g', -1, 64)
+		}
+	}
 	if v.MaxInterval != nil {
 		b = appendMember(b, "maxInterval", v.MaxInterval.String())
 	}

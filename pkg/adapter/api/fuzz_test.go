@@ -37,7 +37,8 @@ func FuzzPut(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `{"delay":1.5}`, `{` + wholeBody + `}`, `{"backoff":{"base":"1s","factor":2,"cap":"1h","maxAttempts":3}}`,
 		`{"event":{"data":{"a":[1,"\u00e9"]},"x":5}}`, `{"event":{"data_base64":"/wA="}}`, `{"event":{"datacontenttype":"text/plain","data":"\ud83d\ude00"}}`,
-		`{"dueAt":"2026-11-21T09:00:00.123456789Z","jitter":1}`, `{"delay":1e400}`, `{"event":{"data":{"a":1,"a":2}}}`, `{"de\u006cay":1}`,
+		`{"dueAt":"2026-11-21T09:00:00.123456789Z","jitter":1}`, `{"delay":1e400}`, `{"cron":"0 9 29 2 *","timeZone":"Europe/Berlin","jitter":0.1}`, `{"cron":"*/5 8-18/2,23 ? JAN-mar,*/4 1","policy":"latest"}`, `{"cron":"@every 1s"}`, `{"cron":"TZ= 1"}`,
+		`{"event":{"data":{"a":1,"a":2}}}`, `{"de\u006cay":1}`,
 		`{"event":{"data":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}}`, `{` + strings.Repeat(`"x":1,`, 9000) + `"y":2}`,
 	} {
 		f.Add([]byte(s))
@@ -56,7 +57,7 @@ func FuzzPut(f *testing.F) {
 		}
 		r := e.requests[0]
 		times := 0
-		for _, given := range []bool{r.Delay != nil, !r.DueAt.IsZero(), r.Backoff != nil} {
+		for _, given := range []bool{r.Delay != nil, !r.DueAt.IsZero(), r.Backoff != nil, r.Calendar != nil} {
 			if given {
 				times++
 			}
@@ -64,6 +65,15 @@ func FuzzPut(f *testing.F) {
 		if times > 1 || r.Jitter < 0 || r.Jitter > 1 || len(r.UID) > maxUID || len(r.Reason) > maxReason || !utf8.ValidString(r.UID+r.Reason) ||
 			r.Delay != nil && *r.Delay < 0 || r.Backoff != nil && !(r.Backoff.Factor >= 1 && r.Backoff.Base >= 0 && r.Backoff.Cap >= 0) {
 			t.Fatalf("%+v", r)
+		}
+		if c := r.Calendar; c != nil {
+			if next := c.Next(now); !next.After(now) || next.After(now.AddDate(10, 0, 0)) {
+				t.Fatalf("%+v comes at %s", c, next)
+			}
+			var shown struct{ Cron, TimeZone string }
+			if err := json.Unmarshal(e.do("GET", base+"/schedules/k", "").Body.Bytes(), &shown); err != nil || shown.Cron != c.Cron || shown.TimeZone != c.TimeZone {
+				t.Fatalf("%+v is shown as %+v: %v", c, shown, err)
+			}
 		}
 		if r.Event == nil {
 			return

@@ -338,6 +338,7 @@ func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 		`{}`, `{"delay":1}`, `{"delay":"1s"}`, `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"slack":null,"expiresAt":null,"uid":null,"reason":null}`,
 		`{` + wholeBody + `}`, `{"backoff":{"base":null,"factor":null,"cap":null,"maxAttempts":null}}`, `{"backoff":{"base":"1s","factor":1,"cap":"1s","maxAttempts":4294967295}}`,
 		`{"event":{"data":null,"type":null,"x":null}}`, `{"event":{"data":[1],"x":-5}}`, `{"event":{"data_base64":"AAAA"}}`, `{"jitter":1}`, `{"policy":"latest"}`,
+		`{"cron":"0 9 * * MON","timeZone":"Europe/Berlin"}`, `{"cron":"@hourly","timeZone":""}`, `{"cron":null,"timeZone":null}`,
 	} {
 		if w := newEdge(t).do("PUT", base+"/schedules/k", body); w.Code != http.StatusCreated {
 			t.Errorf("%s: %s", body, w.Body)
@@ -349,6 +350,7 @@ func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 	for _, body := range []string{
 		`[]`, `null`, `{"x":1}`, `{"key":"k"}`, `{"delay":-1}`, `{"delay":true}`, `{"dueAt":1}`, `{"dueAt":"x"}`, `{"backoff":1}`, `{"backoff":{"x":1}}`,
 		`{"backoff":{"factor":0.5}}`, `{"backoff":{"maxAttempts":-1}}`, `{"backoff":{"maxAttempts":0.5}}`, `{"backoff":{"maxAttempts":4294967296}}`, `{"policy":"x"}`,
+		`{"cron":""}`, `{"cron":1}`, `{"cron":"@hourly","timeZone":1}`, `{"cron":"` + strings.Repeat(" ", 248) + `* * * * *"}`,
 		`{"jitter":2}`, `{"jitter":"1"}`, `{"maxInterval":1}`, `{"slack":1}`, `{"expiresAt":1}`, `{"uid":1}`, `{"reason":1}`, `{"event":1}`, `{"event":{"id":"1"}}`, `{"event":{"source":"1"}}`,
 		`{"event":{"X":"1"}}`, `{"event":{"x":1.5}}`, `{"event":{"x":{}}}`, `{"event":{"x":2147483648}}`, `{"event":{"reschedulekey":"k"}}`, `{"event":{"type":""}}`,
 		`{"event":{"data_base64":"*"}}`, `{"event":{"dataschema":"relative"}}`, `{"uid":"` + strings.Repeat("u", 257) + `"}`, `{"reason":"` + strings.Repeat("r", 1025) + `"}`,

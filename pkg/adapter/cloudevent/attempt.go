@@ -22,6 +22,9 @@ const (
 	AfterAttribute  = "rescheduleafter"
 	AtAttribute     = "rescheduleat"
 	PolicyAttribute = "reschedulepolicy"
+	// Of an ingested event only.
+	CronAttribute     = "reschedulecron"
+	TimeZoneAttribute = "rescheduletimezone"
 
 	// Every delivery carries these, and KeyAttribute.
 	RevisionAttribute = "reschedulerevision"
@@ -37,7 +40,7 @@ const (
 // Reserved are the attributes that control a schedule, that every delivery sets, or that
 // a watch alone gives: a request cannot give them, and the event of a reply loses them.
 var Reserved = []string{
-	KeyAttribute, AfterAttribute, AtAttribute, PolicyAttribute,
+	KeyAttribute, AfterAttribute, AtAttribute, PolicyAttribute, CronAttribute, TimeZoneAttribute,
 	RevisionAttribute, DueAtAttribute, NumberAttribute,
 	schedule.FinalAttribute, schedule.PriorityAttribute,
 }

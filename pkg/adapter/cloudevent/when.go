@@ -15,6 +15,32 @@ func RequestedTime(e *schedule.Event, now time.Time) (delay *time.Duration, at t
 	return requestedTime(e.Extensions, now, schedule.ParseDuration, schedule.ParseInstant)
 }
 
+// RequestedCalendar returns the calendar that an event which comes in asks for, nil without one.
+func RequestedCalendar(e *schedule.Event) (*schedule.Calendar, error) {
+	cron, hasCron := e.Extensions[CronAttribute]
+	zone, hasZone := e.Extensions[TimeZoneAttribute]
+	switch {
+	case !hasCron && !hasZone:
+		return nil, nil
+	case !hasCron:
+		return nil, schedule.Invalid(TimeZoneAttribute, "is given without %s", CronAttribute)
+	}
+	for _, name := range [...]string{AfterAttribute, AtAttribute} {
+		if _, ok := e.Extensions[name]; ok {
+			return nil, schedule.Invalid(CronAttribute, "stands beside %s: one of the two", name)
+		}
+	}
+	expression, ok := cron.(string)
+	if !ok {
+		return nil, schedule.Invalid(CronAttribute, "%v is not a cron expression such as 0 9 * * MON", cron)
+	}
+	name, ok := zone.(string)
+	if hasZone && !ok {
+		return nil, schedule.Invalid(TimeZoneAttribute, "%v is not the name of a time zone such as Europe/Berlin", zone)
+	}
+	return schedule.NewCalendar(expression, name, CronAttribute, TimeZoneAttribute)
+}
+
 // AnsweredTime returns when the extensions of a sink's reply ask for the key; nil without
 // a time.
 func AnsweredTime(extensions map[string]any, now time.Time) (*schedule.RescheduleAfter, error) {

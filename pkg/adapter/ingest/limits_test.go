@@ -28,6 +28,20 @@ func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 			t.Errorf("%q: %+v, want %q", policy, got, want)
 		}
 	}
+	// A calendar stays: it needs a policy that may change the time of a key.
+	calendar := event("Ce-Reschedulecron", "@daily")
+	if got := refusal(t, r, calendar, ""); got == nil || got.Code != schedule.CodeDenied || got.Field != "reschedulecron" || !strings.Contains(got.Detail, "spec.ingest.policies") {
+		t.Errorf("a calendar: %v", got)
+	}
+	for _, p := range []schedule.Policy{schedule.Replace, schedule.Latest} {
+		src := settings("", "")
+		src.Ingest.Policies = []schedule.Policy{schedule.Earliest, p}
+		r, err := Compile(src)
+		must(t, err)
+		if got := refusal(t, r, calendar, ""); got != nil {
+			t.Errorf("a calendar where events may ask for %s: %v", p, got)
+		}
+	}
 	if got := refusal(t, r, event(), ""); got != nil {
 		t.Errorf("the source's own policy: %v", got)
 	}
@@ -49,6 +63,8 @@ func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 		{"Ce-Rescheduleafter", "876000h", true},
 		{"Ce-Rescheduleat", "2026-11-22T09:00:00Z", false},
 		{"Ce-Rescheduleat", "2026-11-22T09:00:00.000000001Z", true},
+		{"Ce-Reschedulecron", "0 9 22 11 *", false},
+		{"Ce-Reschedulecron", "1 9 22 11 *", true},
 		{"Ce-Rescheduleat", "2020-01-01T00:00:00Z", false},
 	} {
 		got := refusal(t, r, event(tt.name, tt.value), "")

@@ -120,6 +120,9 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 		return err
 	}
 	request.Delay, request.DueAt = delay, at
+	if request.Calendar, err = r.calendar(request.Event, now); err != nil {
+		return err
+	}
 	if policy, ok := request.Event.Extensions[cloudevent.PolicyAttribute]; ok {
 		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, cloudevent.Canonical(policy)); err != nil {
 			return err
@@ -137,6 +140,22 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// calendar is what the event asks for in place of a time. It stays for longer than the event, so
+// that only an event which may change the time of a key may bring one.
+func (r *Rules) calendar(e *schedule.Event, now time.Time) (*schedule.Calendar, error) {
+	c, err := cloudevent.RequestedCalendar(e)
+	if c == nil {
+		return nil, err
+	}
+	if policies := r.src.Ingest.Policies; !slices.Contains(policies, schedule.Replace) && !slices.Contains(policies, schedule.Latest) {
+		return nil, &schedule.Error{
+			Code: schedule.CodeDenied, Field: cloudevent.CronAttribute,
+			Detail: fmt.Sprintf("%s: events may not ask for a calendar: the spec.ingest.policies of %s are %q, without replace and latest", cloudevent.CronAttribute, r.src.Path(), policies),
+		}
+	}
+	return c, r.within(e, cloudevent.CronAttribute, c.Next(now).Sub(now))
 }
 
 // within holds a delay to what events may ask for.

@@ -81,6 +81,7 @@ func TestFollow_SurvivesRestarts(t *testing.T) {
 				return nil
 			}}
 		}, onSchedule("10 * * * *"))
+		synctest.Wait()
 		const many = 2*pageOfSchedule + 7
 		for i := range many {
 			must(t, errorOf(h.sources[0].Schedule(fmt.Sprintf("key-%04d", i), &schedule.Request{}, nil)))
