@@ -36,6 +36,10 @@ var specFields = map[[2]string]func(r *rand.Rand) any{
 	{"warmUp"}:      durationOf,
 	{"jitter"}:      func(r *rand.Rand) any { return pick[any](r, 0, 0.5, 1, 1.5, -0.1, "1", json.Number("1e-400"), nil) },
 
+	{"schedule"}: func(r *rand.Rand) any {
+		cron := pick[any](r, "@hourly", "0 9 * * MON-FRI", "*/5 2-4 29 2 ?", "0 0 30 2 *", "@every 1m", "TZ=UTC @daily", "", 1, nil)
+		return map[string]any{"cron": cron, "timeZone": pick[any](r, "Europe/Berlin", "Asia/Kolkata", "UTC", "", nil, "Local", "Nowhere")}
+	},
 	{"conflictPolicy"}: policyOf,
 	{"access"}:         func(r *rand.Rand) any { return pick[any](r, "namespace", "rbac", "all", "") },
 	{"audit"}:          func(r *rand.Rand) any { return pick[any](r, true, false, "true") },

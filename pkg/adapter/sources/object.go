@@ -58,6 +58,9 @@ func convert(o *v1alpha1.RescheduleSource, t schedule.Targets, config *ceilings.
 	if spec.MaxInterval != nil {
 		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
 	}
+	if spec.Schedule != nil { // which Validate has parsed
+		src.Calendar = &schedule.Calendar{Cron: spec.Schedule.Cron, TimeZone: spec.Schedule.TimeZone}
+	}
 	if spec.Watch != nil {
 		src.Watch = r.watch(o)
 	}

@@ -62,6 +62,11 @@ type RescheduleSourceSpec struct {
 	// +optional
 	MaxInterval *string `json:"maxInterval,omitempty"`
 
+	// Schedule is the calendar of every key that names no time of its own, in place of delay and
+	// maxInterval. A key with a time of its own returns to it after its run.
+	// +optional
+	Schedule *RescheduleSourceSchedule `json:"schedule,omitempty"`
+
 	// Slack is for how long a key, once it is due, may wait to be delivered together with
 	// others, so that they wake the sink together; default 0s = not at all.
 	// +optional
@@ -111,6 +116,16 @@ type RescheduleSourceSpec struct {
 	// Suspend stops deliveries; schedules are still accepted.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+}
+
+// RescheduleSourceSchedule is a calendar.
+type RescheduleSourceSchedule struct {
+	// Cron is an expression of five fields, or a descriptor such as @hourly.
+	Cron string `json:"cron"`
+
+	// TimeZone is the name of an IANA time zone; default UTC.
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // Access says which callers may use the schedule API.

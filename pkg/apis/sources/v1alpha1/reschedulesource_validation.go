@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/calendar"
 )
 
 // Bounds of texts, in code points, and of numbers. The schema of the CRD has the same.
@@ -61,6 +64,7 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(validateDuration("delay", s.Delay))
 	errs = errs.Also(validatePolicy("conflictPolicy", s.ConflictPolicy))
 	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
+	errs = errs.Also(s.validateSchedule())
 	errs = errs.Also(validateDuration("slack", s.Slack))
 	errs = errs.Also(s.Ingest.validate().ViaField("ingest"))
 	errs = errs.Also(s.DeadLetters.validate().ViaField("deadLetters"))
@@ -72,6 +76,26 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(s.Watch.validate().ViaField("watch"))
 	errs = errs.Also(s.validateScale())
 	return errs.Also(s.Limits.validate().ViaField("limits"))
+}
+
+// validateSchedule takes a delay of zero as none: it is the default.
+func (s *RescheduleSourceSpec) validateSchedule() *apis.FieldError {
+	if s.Schedule == nil {
+		return nil
+	}
+	var errs *apis.FieldError
+	if s.MaxInterval != nil || s.Delay != nil && strings.ContainsAny(*s.Delay, "123456789") {
+		errs = apis.ErrGeneric("stands in place of delay and maxInterval: leave them out", "schedule")
+	}
+	_, err := calendar.Parse(s.Schedule.Cron, s.Schedule.TimeZone)
+	if wrong, ok := errors.AsType[*calendar.Error](err); ok {
+		field := wrong.Field
+		if s.Schedule.Cron == "" {
+			field = calendar.FieldCron
+		}
+		errs = errs.Also(apis.ErrGeneric(wrong.Detail, field).ViaField("schedule"))
+	}
+	return errs
 }
 
 func (i *RescheduleSourceIngest) validate() *apis.FieldError {
