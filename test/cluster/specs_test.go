@@ -25,6 +25,8 @@ const (
 
 	noX509 = "an expression of the API server sees the form of certificates, not what is in them"
 
+	noCalendar = "a rule of the API server sees the form of an expression, not what it means"
+
 	stricter = "the API server's reader of URLs takes less than Go's, which no user will miss"
 
 	yearsLater = "Validate knows the form of a duration; its size is checked where it is read"
@@ -147,9 +149,9 @@ var badSpecs = []spec{
 	{name: "a schedule that is empty", yaml: toURI + "schedule: {cron: ''}", words: "spec.schedule.cron"},
 	{name: "an interval for a schedule", yaml: toURI + "schedule: {cron: '@every 5m'}", words: "schedule.cron must be five fields of cron"},
 	{name: "a zone in the schedule", yaml: toURI + "schedule: {cron: 'TZ=UTC 0 9 * * *'}", words: "use timeZone"},
-	{name: "a schedule that never comes", yaml: toURI + "schedule: {cron: 0 0 30 2 *}", late: "spec.schedule.cron"},
+	{name: "a schedule that never comes", yaml: toURI + "schedule: {cron: 0 0 30 2 *}", field: "spec.schedule.cron", late: noCalendar},
 	{name: "the zone of a machine", yaml: toURI + "schedule: {cron: '@daily', timeZone: Local}", words: "schedule.timeZone must be the name of an IANA time zone"},
-	{name: "an unknown zone", yaml: toURI + "schedule: {cron: '@daily', timeZone: Europe/Bonn}", late: "spec.schedule.timeZone"},
+	{name: "an unknown zone", yaml: toURI + "schedule: {cron: '@daily', timeZone: Europe/Bonn}", field: "spec.schedule.timeZone", words: "unknown time zone"},
 	{name: "a warm-up that is none", yaml: toURI + "warmUp: '3'", words: "warmUp must be a duration"},
 	{name: "watching nothing", yaml: toURI + "watch: {}", words: "spec.watch.resources: Required value"},
 	{name: "watching an empty list", yaml: toURI + "watch: {resources: []}", words: "spec.watch.resources"},

@@ -69,6 +69,7 @@ func specFields(t *testing.T) (all []specField) {
 // examples are values of the fields that others need, by name.
 var examples = map[string]string{
 	"uri": `"http://x"`, "apiVersion": `"v1"`, "kind": `"Secret"`, "name": `"x"`, "key": `"a"`, "operator": `"In"`, "values": `["b"]`, "port": "1",
+	"cron": `"@hourly"`,
 }
 
 // beside is the start of an object in which the field of that name is valid: the fields that it needs.
@@ -184,6 +185,10 @@ func (f specField) values() []string {
 		}
 	}
 	switch f.path[strings.LastIndexByte(f.path, '.')+1:] {
+	case "cron":
+		texts = append(texts, "@hourly", "@daily", "@every 5m", "0 9 * * MON-FRI", "*/5 0-23/2 1,15 JAN ?", "* * * *", "* * * * * *", "TZ=UTC 0 9 * * *", "0 9 * * *\n", strings.Repeat(" ", 247)+"* * * * *", strings.Repeat(" ", 248)+"* * * * *")
+	case "timeZone":
+		texts = append(texts, "UTC", "Europe/Berlin", "Europe/Bonn", "Etc/GMT+1", "Local", "localtime", "+02:00", "02:00", "../UTC", "Europe//Berlin", "right/UTC")
 	case "uri":
 		texts = append(texts, urls...)
 	case "extensions":

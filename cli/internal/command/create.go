@@ -21,6 +21,8 @@ var fields = []struct{ flag, kind, path, usage string }{
 	{"delay", "string", "delay", "time to wait when a request names none, such as 5m"},
 	{"conflict-policy", "string", "conflictPolicy", "when a key waits already: replace, earliest, latest, keep, fail"},
 	{"max-interval", "string", "maxInterval", "a key is due again this long after a run that asked for nothing"},
+	{"cron", "string", "schedule.cron", "calendar of the keys that name no time, five fields or a descriptor such as @hourly"},
+	{"time-zone", "string", "schedule.timeZone", "time zone of the calendar, such as Europe/Berlin"},
 	{"slack", "string", "slack", "a key of a timer, once it is due, may wait this long to be delivered together with others"},
 	{"warm-up", "string", "warmUp", "the sink is called this long before a key is due, so that a Knative Service has a pod; 0s is off"},
 	{"max-in-flight", "int", "limits.maxInFlight", "parallel deliveries at most"},

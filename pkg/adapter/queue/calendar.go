@@ -30,10 +30,12 @@ var errSuperseded = errors.New("queue: the schedule has changed again")
 // sameSchedule reports that keys on the one schedule are on the other.
 func sameSchedule(a, b *schedule.Calendar) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// followSchedule moves the keys that wait for an instant of an older schedule of the source, as the note says, to its
-// schedule. It is called when the source is set, and whenever its schedule has changed. After a crash it moves all
-// of them again: there is no note while they move.
-func (s *Source) followSchedule() {
+// follower moves the keys that wait for an instant of an older schedule of a source to its schedule.
+type follower struct{ *Source }
+
+// run is called when the source is set, and whenever its schedule has changed. After a crash it moves
+// all keys again: there is no note while they move.
+func (s follower) run() {
 	s.following.Lock()
 	defer s.following.Unlock()
 	for i := range s.stripes.all { // what decides by older settings ends
@@ -56,7 +58,7 @@ func (s *Source) followSchedule() {
 }
 
 // move moves the keys to a schedule. Without one they stay: their time is as good as any.
-func (s *Source) move(c *schedule.Calendar) error {
+func (s follower) move(c *schedule.Calendar) error {
 	on, noted, err := s.note()
 	if err != nil || noted && c != nil && on == *c || !noted && c == nil {
 		return err
@@ -80,7 +82,7 @@ func (s *Source) move(c *schedule.Calendar) error {
 }
 
 // note is the schedule that all keys are on.
-func (s *Source) note() (on schedule.Calendar, noted bool, err error) {
+func (s follower) note() (on schedule.Calendar, noted bool, err error) {
 	states, err := s.q.store.WatchStates(s.uid)
 	if i := slices.IndexFunc(states, isNote); i >= 0 {
 		return schedule.Calendar{Cron: states[i].Version, TimeZone: states[i].Revision}, true, err
@@ -89,7 +91,7 @@ func (s *Source) note() (on schedule.Calendar, noted bool, err error) {
 }
 
 // onSchedule returns the keys of the next page that wait for an instant of a schedule of the source.
-func (s *Source) onSchedule(after string) (keys []string, last string, more bool, err error) {
+func (s follower) onSchedule(after string) (keys []string, last string, more bool, err error) {
 	items, more, err := s.q.store.List(s.uid, "", after, pageOfSchedule, false)
 	for _, i := range items {
 		if i.Entry != nil && i.Entry.OnSchedule {
@@ -101,7 +103,7 @@ func (s *Source) onSchedule(after string) (keys []string, last string, more bool
 }
 
 // moveKeys moves keys that are on an older schedule still.
-func (s *Source) moveKeys(keys []string, c *schedule.Calendar) error {
+func (s follower) moveKeys(keys []string, c *schedule.Calendar) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -114,12 +116,12 @@ func (s *Source) moveKeys(keys []string, c *schedule.Calendar) error {
 	}
 	wake, err := s.moveLocked(keys)
 	if wake {
-		s.q.cfg.Wake(s)
+		s.q.cfg.Wake(s.Source)
 	}
 	return err
 }
 
-func (s *Source) moveLocked(keys []string) (wake bool, err error) {
+func (s follower) moveLocked(keys []string) (wake bool, err error) {
 	defer s.stripes.lock(keys...)()
 	in := schedule.Inputs{Source: s.Spec(), Now: s.now()}
 	var changes []store.Change

@@ -21,7 +21,7 @@ type Marks struct {
 	by  map[uint64]int64 // bytes, by watch
 	all int64
 
-	noted bool // at the start there was a note: see followSchedule
+	noted bool // at the start there was a note: see follower
 }
 
 // Report applies the items as [Source.ScheduleTogether] does, and stores the marks of

@@ -202,7 +202,7 @@ func (q *Queue) Set(settings *schedule.Spec) (*Source, error) {
 		q.work.Go(s.Letters.trim)
 	}
 	if follow {
-		q.work.Go(s.followSchedule)
+		q.work.Go(follower{s}.run)
 	}
 	s.page.load()
 	q.cfg.Wake(s)

@@ -40,7 +40,7 @@ type Source struct {
 
 	gate      sync.RWMutex
 	removed   atomic.Bool
-	following sync.Mutex // one followSchedule at a time; taken before all others
+	following sync.Mutex // one follower at a time; taken before all others
 
 	stripes stripes
 	page    page

@@ -56,6 +56,8 @@ type Schedule struct {
 type Waits struct {
 	MaxInterval  string    `json:"maxInterval"`
 	Slack        string    `json:"slack"`
+	Cron         string    `json:"cron"`
+	TimeZone     string    `json:"timeZone"`
 	CompanyUntil time.Time `json:"companyUntil"`
 }
 

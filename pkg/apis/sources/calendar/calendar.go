@@ -21,7 +21,6 @@ import (
 	"sync"
 	"time"
 	_ "time/tzdata" // an image may have no zones of its own
-	"unicode"
 
 	"github.com/robfig/cron/v3"
 )
@@ -69,8 +68,8 @@ func Parse(expression, zone string) (*Calendar, error) {
 	if len(expression) > MaxCron {
 		return nil, invalid(FieldCron, "has %d bytes, more than %d", len(expression), MaxCron)
 	}
-	if strings.ContainsFunc(expression, unicode.IsControl) {
-		return nil, invalid(FieldCron, "has a control character")
+	if strings.ContainsFunc(expression, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return nil, invalid(FieldCron, "has a control character, or one that is not ASCII")
 	}
 	switch plain := strings.TrimSpace(expression); {
 	case strings.HasPrefix(plain, "TZ=") || strings.HasPrefix(plain, "CRON_TZ="):

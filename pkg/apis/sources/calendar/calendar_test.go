@@ -40,6 +40,7 @@ func TestParse_Refuses(t *testing.T) {
 		{"TZ=UTC", "", FieldCron, "use timeZone"},
 		{"0 9 * * *\n", "", FieldCron, "control character"},
 		{"0\t9 * * *", "", FieldCron, "control character"},
+		{"0\u00a09 * * *", "", FieldCron, "not ASCII"},
 		{"0 9 * * *" + strings.Repeat(" ", 248), "", FieldCron, "257 bytes"},
 		{"0 9 * * *", "Local", FieldTimeZone, "not the name"},
 		{"0 9 * * *", "localtime", FieldTimeZone, "not the name"},
