@@ -8,7 +8,7 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-var scheduled = declare("scheduled", "schedule: {cron: 0 12 29 2 *, timeZone: Asia/Kolkata}\ningest: {policies: [earliest, latest]}")
+var scheduled = declare("scheduled", "schedule: {cron: 0 12 29 2 *, timeZone: Asia/Kolkata}\ningest: {policies: [earliest, latest], maxDelay: 876000h}")
 
 // nextLeapDay is the next February 29 at noon in Kolkata.
 func nextLeapDay() time.Time {

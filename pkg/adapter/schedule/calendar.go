@@ -92,7 +92,14 @@ func (e *Entry) keepCalendar(r *Request, cur *Entry, own bool) {
 	switch {
 	case r.Calendar != nil:
 		c := *r.Calendar
-		c.Jitter, c.Until = r.Jitter, e.ExpiresAt
+		c.Jitter = r.Jitter
+		if cur != nil && cur.Calendar != nil { // what is absent stays as it was
+			c.Jitter = cmp.Or(c.Jitter, cur.Calendar.Jitter)
+			if e.ExpiresAt.IsZero() && !r.Ingested {
+				e.ExpiresAt = cur.Calendar.Until
+			}
+		}
+		c.Until = e.ExpiresAt
 		e.Calendar = &c
 	case cur == nil || cur.Calendar == nil:
 	case !r.ExpiresAt.IsZero():

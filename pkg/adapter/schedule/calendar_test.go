@@ -198,6 +198,31 @@ func TestCalendar_Outcomes(t *testing.T) {
 	}
 }
 
+// A request that does not replace the key keeps what it does not name of the calendar, also during a delivery.
+func TestCalendar_AbsentFieldsStay(t *testing.T) {
+	t.Parallel()
+	ends := t0.Add(5 * time.Hour)
+	e := on(&Calendar{Cron: "@daily", TimeZone: "Europe/Berlin", Jitter: 0.5, Until: ends})
+	e.ExpiresAt = ends
+	for _, own := range []bool{false, true} {
+		r := &Request{Calendar: hourly, Policy: Earliest}
+		if n := apply(t, r, e, own, &Spec{}).Entry; *n.Calendar != (Calendar{Cron: hourly.Cron, Jitter: 0.5, Until: ends}) || !n.ExpiresAt.Equal(ends) {
+			t.Errorf("another expression: %+v", n)
+		}
+		r = put(soon, Earliest)
+		if n := apply(t, r, e, own, &Spec{}).Entry; n.Calendar != e.Calendar || !n.ExpiresAt.Equal(ends) {
+			t.Errorf("a delay: %+v", n)
+		}
+		r.ExpiresAt = t0.Add(time.Hour)
+		if n := apply(t, r, e, own, &Spec{}).Entry; n.Calendar.Cron != "@daily" || !n.Calendar.Until.Equal(r.ExpiresAt) || !n.ExpiresAt.Equal(r.ExpiresAt) {
+			t.Errorf("another expiry: %+v", n)
+		}
+	}
+	if n := apply(t, &Request{Calendar: hourly, Policy: Replace}, e, false, &Spec{}).Entry; *n.Calendar != *hourly || !n.ExpiresAt.IsZero() {
+		t.Errorf("replaced: %+v", n)
+	}
+}
+
 // An event that merges into a calendar has no expiry, and the calendar still ends at its own.
 func TestCalendar_ExpiryOverEvents(t *testing.T) {
 	t.Parallel()
