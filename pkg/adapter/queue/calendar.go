@@ -126,10 +126,6 @@ func (s follower) moveLocked(keys []string) (wake bool, err error) {
 	in := schedule.Inputs{Source: s.Spec(), Now: s.now()}
 	var changes []store.Change
 	for _, key := range keys {
-		f := s.stripes.flight(key)
-		if f != nil && f.Own {
-			continue
-		}
 		old, _, err := s.get(key, outline)
 		if err != nil {
 			return false, fmt.Errorf("queue: key %q: %w", key, err)

@@ -32,6 +32,34 @@ func minutes(t *testing.T, s *Source, keys ...string) (at []int) {
 	return at
 }
 
+// A run that outlasts instants of the calendar is followed by one occurrence at once, also when an event came in.
+func TestCalendar_RunOutlastsInstants(t *testing.T) {
+	for _, events := range []int{0, 1} {
+		t.Run(fmt.Sprint(events, " events"), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newFixture(t, onSchedule("")).sources[0]
+				must(t, errorOf(s.Schedule("k", &schedule.Request{Calendar: &schedule.Calendar{Cron: "*/5 * * * *"}}, nil)))
+				time.Sleep(5 * time.Minute)
+				d := take(t, s)
+				time.Sleep(13 * time.Minute)
+				for range events {
+					must(t, errorOf(s.Schedule("k", &schedule.Request{Delay: new(time.Hour), Ingested: true, Event: &schedule.Event{ID: "1", Source: "/s"}}, nil)))
+				}
+				must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
+				time.Sleep(schedule.MinWait)
+				d = take(t, s)
+				for range events { // no instant has passed
+					must(t, errorOf(s.Schedule("k", &schedule.Request{Delay: new(time.Hour), Ingested: true, Event: &schedule.Event{ID: "2", Source: "/s"}}, nil)))
+				}
+				must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
+				if got := minutes(t, s, "k"); got[0] != 20 {
+					t.Errorf("the next one is at minute %d", got[0])
+				}
+			})
+		})
+	}
+}
+
 // After an edit of the schedule the keys that wait for an instant of it move at once, all others stay. Time begins at
 // a full hour.
 func TestFollow_KeysMoveWithTheSchedule(t *testing.T) {

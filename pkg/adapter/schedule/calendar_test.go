@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -66,6 +67,7 @@ func TestCalendar_Requests(t *testing.T) {
 		"the source's, and a delay":        {nil, false, put(0, Replace), hourlySource, "09:00:00", "", false},
 		"the source's, and a calendar":     {nil, false, &Request{Calendar: &Calendar{Cron: "@hourly"}}, hourlySource, "10:00:00", "@hourly", false},
 		"the source's, merged":             {on(nil), false, event(hour, Earliest), hourlySource, "09:30:00", "", true},
+		"the source's, not postponed":      {on(nil), false, put(soon, Latest), hourlySource, "09:30:00", "", true},
 		"the source's, postponed":          {on(nil), false, put(hour, Latest), hourlySource, "10:00:00", "", false},
 		"the source's, in delivery":        {on(nil), true, event(5*hour, Earliest), hourlySource, "09:30:00", "", true},
 		"the source's, attempts used up":   {&waitingKey, false, &Request{Backoff: &Backoff{MaxAttempts: 1}}, hourlySource, "09:30:00", "", true},
@@ -92,7 +94,7 @@ func TestCalendar_Requests(t *testing.T) {
 			t.Errorf("%s: due %s, calendar %q, the source's %v; want %s, %q, %v", name, e.DueAt.Format(time.TimeOnly), cron, e.OnSchedule, c.due, c.cron, c.source)
 		}
 	}
-	in := Inputs{Key: "k", Source: none, Revision: 9, Now: t0, Random: 0.999999999999}
+	in := Inputs{Key: "k", Source: none, Revision: 9, Now: t0, Random: math.Nextafter(1, 0)}
 	if c, err := (&Request{Calendar: hourly, Jitter: 1}).Apply(in, nil, false); err != nil || !c.Entry.DueAt.Before(at(t, "10:30:00")) {
 		t.Errorf("the most jitter: %v, %v", c.Entry, err)
 	}
@@ -217,6 +219,9 @@ func TestCalendar_AbsentFieldsStay(t *testing.T) {
 		if n := apply(t, r, e, own, &Spec{}).Entry; n.Calendar.Cron != "@daily" || !n.Calendar.Until.Equal(r.ExpiresAt) || !n.ExpiresAt.Equal(r.ExpiresAt) {
 			t.Errorf("another expiry: %+v", n)
 		}
+	}
+	if n := apply(t, event(soon, Earliest), e, true, &Spec{}).Entry; n.Calendar != e.Calendar || !n.ExpiresAt.IsZero() {
+		t.Errorf("an event: %+v", n)
 	}
 	if n := apply(t, &Request{Calendar: hourly, Policy: Replace}, e, false, &Spec{}).Entry; *n.Calendar != *hourly || !n.ExpiresAt.IsZero() {
 		t.Errorf("replaced: %+v", n)
