@@ -175,7 +175,9 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 		{"deadLetters: {maxAge: P1D}", func(s *schedule.Spec) { s.Letters.MaxAge = 24 * time.Hour }},
 		{"slack: 10m", func(s *schedule.Spec) { s.Slack = 10 * time.Minute }},
 		{"schedule: {cron: '@hourly'}", func(s *schedule.Spec) { s.Calendar = &schedule.Calendar{Cron: "@hourly"} }},
-		{"schedule: {cron: 0 9 * * MON, timeZone: Europe/Berlin}", func(s *schedule.Spec) { s.Calendar = &schedule.Calendar{Cron: "0 9 * * MON", TimeZone: "Europe/Berlin"} }},
+		{"schedule: {cron: 0 9 * * MON, timeZone: Europe/Berlin}", func(s *schedule.Spec) {
+			s.Calendar = &schedule.Calendar{Cron: "0 9 * * MON", TimeZone: "Europe/Berlin"}
+		}},
 		{"warmUp: 3s", func(s *schedule.Spec) { s.WarmUp = 3 * time.Second }},
 		{"jitter: 0.25", func(s *schedule.Spec) { s.Jitter = 0.25 }},
 		{"ingest: {maxDelay: PT1H}", func(s *schedule.Spec) { s.Ingest.MaxDelay = time.Hour }},
