@@ -453,7 +453,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if outcome.Kind == schedule.Aborted && !delivery.Source.Scale.Sinkless { // it did not begin, so it is none of maxPerSecond
+	if outcome.Kind == schedule.Aborted && disposition == schedule.Superseding { // it did not begin, so it is none of maxPerSecond
 		l.rate.giveBack()
 		p.namespace.rate.giveBack()
 	}
