@@ -43,14 +43,15 @@ type sizes struct {
 	Settle             time.Duration // at most, for memory and disk
 	Kills              int
 	Idle               time.Duration
-	Overtaking         int // keys of priority that come while others wait
+	ByCalendar         time.Duration // how long calendars are looked at
+	Overtaking         int           // keys of priority that come while others wait
 }
 
 var size = sizes{
 	window: window{100 * time.Millisecond, 500 * time.Millisecond}, Rounds: 1, LateRounds: 1, Callers: 64, Batch: 100, Burst: 1000,
 	LateRate: 100, LateFor: time.Second, Lead: 2 * time.Second, Sources: []int{1, 10}, Pendings: []int{1000},
 	Churn: time.Second, ChurnWindow: 500 * time.Millisecond, Pending: 1000, Settle: time.Second, Kills: 1, Idle: time.Second,
-	Overtaking: 20,
+	Overtaking: 20, ByCalendar: time.Second,
 }
 
 var scenarios = []struct {
@@ -65,6 +66,7 @@ var scenarios = []struct {
 	{"growth", "The cost of one more, with more pending and more sources", growth},
 	{"churn", "Churn: every key is rescheduled again and again", churn},
 	{"memory", "Memory, disk and restart after kill -9, with far-away schedules", memory},
+	{"calendars", "A cron expression a key, in 400 time zones, each once a day", calendars},
 	{"idle", "Idle: one source, nothing due", idle},
 }
 
@@ -121,7 +123,7 @@ func TestMain(m *testing.M) {
 			window: window{time.Second, 5 * time.Second}, Rounds: 5, LateRounds: 3, Callers: 64, Batch: 100, Burst: 100_000,
 			LateRate: 1000, LateFor: 30 * time.Second, Lead: 5 * time.Second, Sources: []int{1, 100, 10_000}, Pendings: []int{10_000, *pending},
 			Churn: 10 * time.Minute, ChurnWindow: 10 * time.Second, Pending: *pending, Settle: 3 * time.Minute, Kills: 5, Idle: time.Minute,
-			Overtaking: 300,
+			Overtaking: 300, ByCalendar: 5 * time.Minute,
 		}
 	}
 	if runtime.NumCPU() > 2 && *full || *pending < 1 || *pending > 10_000_000 {

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,9 +9,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -366,6 +369,54 @@ func (a *adapter) firstDelivery(t *testing.T, sink *sink) time.Duration {
 	_, err := newClient(a.addr).call(http.MethodPut, keyPath(index, 1), newMaker().put(after(0)), http.StatusCreated)
 	check(t, err)
 	return sink.arrivals(t)[0].Sub(began)
+}
+
+// calendars: keys that come once a day, at all minutes and in many zones.
+func calendars(t *testing.T, dir string, sink *sink, r *result) {
+	a, zones := startAdapter(t, dir, sink.addr, 1), zonesOf(t, 400)
+	empty := a.rest(t, 6)
+	rate := a.fill(t, 0, size.Pending, false, func(index uint32) string {
+		minute := index * 2654435761 >> 8
+		return fmt.Sprintf(`"cron":"%d %d * * *","timeZone":"%s"`, minute%60, minute/60%24, zones[int(minute/1440)%len(zones)])
+	})
+	loaded := a.rest(t, 6)
+	sink.expect(0, size.Pending)
+	before, began := a.usage(), time.Now()
+	wait(size.ByCalendar)
+	cpu, hours := a.usage().cpu-before.cpu, time.Since(began).Hours()
+	sink.mu.Lock()
+	came, twice := sink.seen, sink.repeats
+	sink.mu.Unlock()
+	ready := a.starts(t, func(int) {})
+	kept := 0
+	for end := time.Now().Add(10 * time.Second); kept != size.Pending && time.Now().Before(end); wait(10 * time.Millisecond) {
+		kept = a.pending(t) // without the ones in delivery
+	}
+	r.rows = [][]string{
+		{"", "with " + thousands(size.Pending) + " calendars"},
+		{"disk", fmt.Sprintf("%s, %.0f B each", megabytes(loaded.disk-empty.disk), float64(loaded.disk-empty.disk)/float64(size.Pending))},
+		{"RSS, more than for none", megabytes(loaded.rss - empty.rss)},
+		{"CPU an hour", fmt.Sprintf("%.0f s, for %s deliveries", cpu.Seconds()/hours, thousands(float64(came)/hours))},
+		{"start after kill -9 until /readyz is 200, median (worst)", short(time.Duration(ready.median)) + " (" + short(time.Duration(ready.high)) + ")"},
+		{"filling", thousands(rate) + " items/s"},
+	}
+	r.bar("no calendar is lost in a kill -9", thousands(kept)+" of "+thousands(size.Pending)+" there", true, kept == size.Pending)
+	r.bar("none comes twice", thousands(twice), true, twice == 0)
+}
+
+// zonesOf returns the names of so many time zones.
+func zonesOf(t *testing.T, n int) (zones []string) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	check(t, err)
+	all, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	check(t, err)
+	defer all.Close()
+	for _, f := range all.File {
+		if strings.Contains(f.Name, "/") && !strings.HasSuffix(f.Name, "/") && len(zones) < n {
+			zones = append(zones, f.Name)
+		}
+	}
+	return zones
 }
 
 // idle: the cost of an adapter with nothing due.
