@@ -41,13 +41,21 @@ type published struct {
 // all are changed.
 func (c *cluster) published(ctx context.Context, each time.Duration) *published {
 	p := &published{Conditions: c.conditions(ctx), Starts: map[string]int64{}}
+	groups := map[string]bool{}
+	for _, o := range publishedOnes {
+		groups[o.group] = true
+	}
+	sample := func(group string) string { return repo + "/bin/published/" + group + "/sample.yaml" }
+	run(ctx, "{apiVersion: v1, kind: Namespace, metadata: {name: published}}", "kubectl", "apply", "-f", "-")
+	for group := range groups {
+		run(ctx, "", "kubectl", "apply", "-f", sample(group))
+	}
+	wait(ctx, time.Minute)
 	p.Resident = c.measure(ctx, func() { wait(ctx, each) })
 	cli := func(args ...string) {
 		log.Print(run(ctx, "", "go", append([]string{"-C", repo + "/cli", "run", "."}, args...)...))
 	}
-	groups := map[string]bool{}
 	for _, o := range publishedOnes {
-		groups[o.group] = true
 		account := []string{}
 		if o.group == "flux" { // theirs may do everything
 			account = []string{"--scale-service-account", "scaler"}
@@ -63,7 +71,7 @@ func (c *cluster) published(ctx context.Context, each time.Duration) *published 
 		for range 2 {
 			wait(ctx, each/3)
 			for group := range groups {
-				run(ctx, "", "kubectl", "annotate", "--overwrite", "-f", repo+"/bin/published/"+group+"/sample.yaml", fmt.Sprintf("touched=%d", time.Now().Unix()))
+				run(ctx, "", "kubectl", "annotate", "--overwrite", "-f", sample(group), fmt.Sprintf("touched=%d", time.Now().Unix()))
 			}
 		}
 		wait(ctx, each/3)
