@@ -75,7 +75,7 @@ func (d *Dispatcher) send(ctx context.Context, l *lane, delivery *queue.Delivery
 	if l.workload == nil {
 		return schedule.Outcome{Kind: schedule.Aborted}
 	}
-	return l.workload.Settle(d.overdue(neededAt(delivery.Entry, d.cfg.Now())))
+	return l.workload.Settle(d.overdue(delivery.Entry.At()), d.overdue(neededAt(delivery.Entry, d.cfg.Now())))
 }
 
 // neededAt is when the workload was needed last for the key: it was due, or was changed again, of which the workload may

@@ -181,6 +181,7 @@ func (p *page) set(old, now *schedule.Spec) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rows.Awake(int64(now.Company))
+	p.rows.Order(!now.Scale.Sinkless)
 	if old.Slack != now.Slack {
 		p.rows.Restart()
 	}

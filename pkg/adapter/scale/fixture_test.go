@@ -306,7 +306,7 @@ func (o *operator) deliver(due time.Time) {
 
 // settle is a delivery without a sink. The caller holds the lock.
 func (o *operator) settle(due time.Time) {
-	switch outcome := o.m.Settle(time.Since(due)); outcome.Kind {
+	switch outcome := o.m.Settle(time.Since(due), time.Since(due)); outcome.Kind {
 	case schedule.Succeeded:
 		o.ran++
 	case schedule.Failed:

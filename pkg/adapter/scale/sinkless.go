@@ -79,25 +79,26 @@ type failed struct {
 // sinkless reports whether the source of the member has no sink.
 func (m *Member) sinkless() bool { return m.given == nil && m.src.Scale.Sinkless }
 
-// Settle is the end of a key for which the workload is needed for so long, without a sink. It is an
-// aborted delivery while the key is neither done nor failed.
-func (m *Member) Settle(overdue time.Duration) schedule.Outcome {
+// Settle is the end of a key that is due for so long, without a sink, and for which the workload is needed for so long:
+// it may have been changed since. It is an aborted delivery while the key is neither done nor failed.
+func (m *Member) Settle(overdue, needed time.Duration) schedule.Outcome {
 	t := m.target
 	if t == nil {
 		return schedule.Outcome{}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	due := time.Now().Add(-overdue)
+	now := time.Now()
+	due, since := now.Add(-overdue), now.Add(-needed)
 	switch {
 	case m.observes():
 		return schedule.Outcome{Kind: schedule.Succeeded}
 	case !m.failedAt.IsZero() && !due.After(m.failedAt):
 		return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Data: []byte(m.failure)}}
-	case m.isDone(due):
+	case m.isDone(since):
 		return schedule.Outcome{Kind: schedule.Succeeded}
 	}
-	t.worked = latest(t.worked, due) // it was changed after it was due
+	t.worked = latest(t.worked, since) // it was changed after it was due
 	return schedule.Outcome{}
 }
 

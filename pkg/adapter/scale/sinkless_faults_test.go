@@ -305,12 +305,26 @@ func TestSinkless_OldFailureIsForgotten(t *testing.T) {
 		if o.refused() != 1 {
 			t.Fatalf("%d failed attempts", o.refused())
 		}
-		if got := o.m.Settle(time.Hour); got.Kind != schedule.Failed {
+		if got := o.m.Settle(time.Hour, time.Hour); got.Kind != schedule.Failed {
 			t.Errorf("a key that was due with it: %+v", got)
 		}
 		o.m.NoneDue()
-		if got := o.m.Settle(time.Hour); got.Kind != schedule.Aborted {
+		if got := o.m.Settle(time.Hour, time.Hour); got.Kind != schedule.Aborted {
 			t.Errorf("a key that was not: %+v", got)
+		}
+	})
+}
+
+// A key that was due before a failure and changed after it fails with the others: else it would be taken again and
+// again.
+func TestSettle_ChangedAfterAFailureEnds(t *testing.T) {
+	in(t, func(w *world) {
+		w.starts = 24 * time.Hour
+		o := w.source("web", sinkless)
+		o.key(0)
+		pass(121 * time.Second)
+		if got := o.m.Settle(time.Hour, 0); got.Kind != schedule.Failed {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -154,7 +154,7 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 	free := awake || p.patient == 0
 	for i := range open {
 		if b := &open[i]; len(b.rows) > 0 && b.rows[0].At <= now {
-			if top == nil {
+			if top == nil || p.flat && compare(b.rows[0], top.rows[0]) < 0 {
 				top = b
 			}
 			free = free || b.rows[0].Slack != Apart && b.rows[0].At <= p.released
@@ -188,10 +188,10 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 // Outranked reports whether a due row goes before this one once all go that are due.
 func (p *Page) Outranked(r Row, now int64) bool {
 	for i, b := range p.open() {
-		if i > int(r.Band) {
+		if i > int(r.Band) && !p.flat {
 			break
 		}
-		if len(b.rows) > 0 && b.rows[0].At <= now && b.rows[0].Slack != Apart && (i < int(r.Band) || compare(b.rows[0], r) < 0) {
+		if len(b.rows) > 0 && b.rows[0].At <= now && b.rows[0].Slack != Apart && (i < int(r.Band) && !p.flat || compare(b.rows[0], r) < 0) {
 			return true
 		}
 	}

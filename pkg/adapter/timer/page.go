@@ -41,6 +41,7 @@ func compare(a, b Row) int {
 // Page is the near horizon. Its zero value is not ready; use [New].
 type Page struct {
 	bands []band
+	flat  bool // bands make no difference
 	company
 }
 
@@ -51,6 +52,9 @@ func New(limit, bands int) *Page {
 	p.Restart()
 	return p
 }
+
+// Order sets whether rows of a higher band go first, or all are in the order of time.
+func (p *Page) Order(byBand bool) { p.flat, p.known = !byBand, false }
 
 // Resize gives the bands another limit and drops the rows beyond it: the index still
 // has them.
@@ -151,10 +155,14 @@ func (p *Page) Len() (n int) {
 }
 
 // open are the bands whose next row is known: a band that must be loaded may have a due row, and hides the bands
-// below it until then.
+// below it until then, or all if bands make no difference.
 func (p *Page) open() []band {
 	for i := range p.bands {
-		if b := &p.bands[i]; len(b.rows) == 0 && !b.complete {
+		switch b := &p.bands[i]; {
+		case len(b.rows) > 0 || b.complete:
+		case p.flat:
+			return nil
+		default:
 			return p.bands[:i]
 		}
 	}
