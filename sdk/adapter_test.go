@@ -27,7 +27,7 @@ func wholeEvent() *sdk.Event {
 func wholeRequest() sdk.Request {
 	return sdk.Request{
 		DueAt: far, Policy: sdk.Replace, Jitter: 0.5, Event: wholeEvent(), MaxInterval: new(90 * time.Minute), Slack: new(10 * time.Minute),
-		ExpiresAt: far.AddDate(1, 0, 0), UID: "3f1c", Reason: "<because>",
+		ExpiresAt: far.AddDate(1, 0, 0), UID: "3f1c", Reason: "<because>", Priority: sdk.HighPriority,
 	}
 }
 
@@ -44,7 +44,7 @@ func TestAdapter_SchedulesWhatIsAskedFor(t *testing.T) {
 		}
 		want := &sdk.Schedule{
 			Key: key, Revision: got.Revision, Result: sdk.Created, State: sdk.Waiting, DueAt: far, ScheduledAt: got.ScheduledAt,
-			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, Slack: r.Slack, ExpiresAt: r.ExpiresAt, Event: r.Event,
+			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, Slack: r.Slack, ExpiresAt: r.ExpiresAt, Event: r.Event, Priority: r.Priority,
 		}
 		if age := time.Since(got.ScheduledAt); got.Revision == 0 || age < 0 || age > patience || !reflect.DeepEqual(got, want) {
 			t.Errorf("scheduled %s, want %s", show(got), show(want))
@@ -118,7 +118,7 @@ func eventually(t *testing.T, what string, look func() (done bool, seen string))
 func TestAdapter_FollowsTheAnswer(t *testing.T) {
 	t.Parallel()
 	c, ctx := source(t, "demo"), t.Context()
-	const again, retry, reject = "answer/again", "answer/retry-in", "answer/reject"
+	const again, retry, reject, low, raised = "answer/again", "answer/retry-in", "answer/reject", "answer/low/again", "answer/raised/again"
 	for _, key := range []string{again, retry, reject} {
 		if _, err := c.Schedule(ctx, key, sdk.After(0)); err != nil {
 			t.Fatal(err)
@@ -134,6 +134,22 @@ func TestAdapter_FollowsTheAnswer(t *testing.T) {
 		s, err := c.Get(ctx, retry)
 		return err == nil && s.Attempt == 1 && inAnHour(s.NextAttemptAt), fmt.Sprint(show(s), err)
 	})
+	for key, want := range map[string]sdk.Priority{low: sdk.LowPriority, raised: sdk.HighPriority} {
+		if _, err := c.Schedule(ctx, key, sdk.Request{Delay: new(time.Duration(0)), Priority: sdk.LowPriority}); err != nil {
+			t.Fatal(err)
+		}
+		if d := inbox.next(t, key); d.Priority != sdk.LowPriority || len(d.Extensions) > 0 {
+			t.Errorf("%s is delivered with priority %s, extensions %q", key, d.Priority, d.Extensions)
+		}
+		eventually(t, key+" in an hour", func() (bool, string) {
+			s, err := c.Get(ctx, key)
+			if err != nil || s.State != sdk.Waiting || s.Priority != want {
+				return false, fmt.Sprint(show(s), err)
+			}
+			n, err := c.Counts(ctx)
+			return err == nil && n.Priorities[want].Pending > 0, fmt.Sprint(show(n), err)
+		})
+	}
 	for range 2 {
 		eventually(t, "a dead letter", func() (bool, string) {
 			l, err := c.DeadLetter(ctx, reject)

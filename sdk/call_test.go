@@ -374,6 +374,7 @@ func TestCall_RefusedBeforeItIsMade(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *sdk.Client) error{
 		"an empty key":          func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ""); return err },
 		"data that is no JSON":  put(sdk.Request{Event: &sdk.Event{Data: []byte("hello")}}),
+		"no such priority":      put(sdk.Request{Priority: 2}),
 		"an instant of no year": put(sdk.At(far.AddDate(9000, 0, 0))),
 	} {
 		f := &fake{answers: []answer{created}}

@@ -21,6 +21,7 @@ type Delivery struct {
 	Revision uint64    // see [Schedule]; a condition for calls that this delivery leads to
 	DueAt    time.Time // the same over all attempts
 	Attempt  int       // how many runs in a row failed before: 0 is the first
+	Priority Priority
 
 	// Namespace is the RescheduleSource's.
 	Namespace string
@@ -71,6 +72,8 @@ func (d *Delivery) set(name, value string) (err error) {
 		d.DueAt, err = time.Parse(time.RFC3339Nano, value)
 	case cloudevent.AttemptAttribute:
 		d.Attempt, err = strconv.Atoi(value)
+	case cloudevent.PriorityAttribute:
+		err = d.Priority.UnmarshalText([]byte(value))
 	case "specversion":
 	case "id":
 		d.ID = value

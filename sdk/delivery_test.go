@@ -45,10 +45,12 @@ func TestReadDelivery_Attributes(t *testing.T) {
 		"all of it": {header: append(binary, "Content-Type", "text/plain", "Ce-Subject", "%C3%A9", "Ce-Time", "2026-11-21T09:00:00.5Z", "Ce-Dataschema", "http://x"), body: "hi", want: with(func(d *sdk.Delivery) {
 			d.Time, d.DataSchema, d.DataContentType, d.Subject, d.Data = d.DueAt, "http://x", "text/plain", "é", []byte("hi")
 		})},
+		"a priority":   {header: append(binary, "Ce-Reschedulepriority", "high"), want: with(func(d *sdk.Delivery) { d.Priority = sdk.HighPriority })},
 		"structured":   {header: inMode, body: structured + `}`, want: with(func(d *sdk.Delivery) { d.Data = nil })},
 		"no event":     {words: "there is no reschedulekey"},
 		"of another":   {header: []string{"Ce-Id", "1", "Ce-Type", "dev.knative.apiserver.resource.add"}, words: "there is no reschedulekey"},
 		"no number":    {header: append(binary[:len(binary)-4:len(binary)-4], "Ce-Rescheduleattempt", "x"), words: "attribute rescheduleattempt"},
+		"no priority":  {header: append(binary, "Ce-Reschedulepriority", "urgent"), words: "attribute reschedulepriority"},
 		"no instant":   {header: append(binary, "Ce-Time", "noon"), words: "attribute time"},
 		"far too much": {header: binary, body: strings.Repeat("x", 1<<20+1), words: "more than 1048576 bytes"},
 	} {
@@ -99,6 +101,19 @@ func TestDelivery_Answers(t *testing.T) {
 		c.answer(w)
 		if after := w.Header().Get("Reschedule-After"); w.Code != c.status || after != c.after || w.Body.String() != c.body {
 			t.Errorf("%s: %d, %q, %q", name, w.Code, after, w.Body)
+		}
+	}
+}
+
+// SetPriority is the header of whatever answer follows.
+func TestSetPriority_IsAHeader(t *testing.T) {
+	t.Parallel()
+	for p, want := range map[sdk.Priority]string{sdk.LowPriority: "low", sdk.NormalPriority: "normal", sdk.HighPriority: "high"} {
+		w := httptest.NewRecorder()
+		sdk.SetPriority(w, p)
+		sdk.Retry(w, errors.New("busy"))
+		if got := w.Header().Get("Reschedule-Priority"); w.Code != http.StatusServiceUnavailable || got != want {
+			t.Errorf("%s: %d, %q", p, w.Code, got)
 		}
 	}
 }

@@ -157,6 +157,9 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.of(d.Key) <- d
+	if strings.Contains(d.Key, "/raised/") {
+		sdk.SetPriority(w, sdk.HighPriority)
+	}
 	switch {
 	case strings.HasSuffix(d.Key, "/retry-in"):
 		sdk.RetryIn(w, errors.New("not yet"), time.Hour)

@@ -39,6 +39,8 @@ type Request struct {
 	// Slack is for how long the key, once it is due, may wait to be delivered together with
 	// others; 0 is not at all, nil is the source's: new(10*time.Minute).
 	Slack *time.Duration `json:"slack,omitempty"`
+	// Priority lifts a key that waits, and never lowers it.
+	Priority Priority `json:"priority,omitzero"`
 	// ExpiresAt is the instant from which it is not delivered any more, retries included.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// UID is the object's. Another UID than the stored one replaces the occurrence under

@@ -50,7 +50,8 @@ type Schedule struct {
 	// Attempt is how many runs in a row failed.
 	Attempt int `json:"attempt"`
 	// InFlight is whether a delivery is in flight, of this or an older occurrence.
-	InFlight bool `json:"inFlight"`
+	InFlight bool     `json:"inFlight"`
+	Priority Priority `json:"priority,omitzero"`
 	// Tries is how many attempts of this occurrence were made.
 	Tries int `json:"tries"`
 	// NextAttemptAt is when the next attempt starts; zero unless it is between two.
@@ -154,8 +155,16 @@ type Counts struct {
 	Watched      int // objects of spec.watch
 	Retrying     int // the part of Due that is between two attempts
 	DeadLetters  int // kept
+	// Priorities are the keys of each priority, nil while all are normal.
+	Priorities map[Priority]PriorityCounts
 	// Scale is the state of the workload of spec.scale, nil without one.
 	Scale *Scale
+}
+
+// PriorityCounts are the parts of [Counts] that have one priority.
+type PriorityCounts struct {
+	Pending int `json:"pending"`
+	Due     int `json:"due"`
 }
 
 // Scale is the state of a workload that sleeps while there is nothing to deliver, and its
@@ -188,12 +197,14 @@ type wireCounts struct {
 	Retrying     int        `json:"retrying"`
 	DeadLetters  int        `json:"deadLetters"`
 	Scale        *Scale     `json:"scale,omitempty"`
+
+	Priorities map[Priority]PriorityCounts `json:"priorities,omitempty"`
 }
 
 // MarshalJSON writes the counts as the schedule API has them, where a zero
 // instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
-	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, CompanyUntil: c.CompanyUntil, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters, Scale: c.Scale}
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, CompanyUntil: c.CompanyUntil, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters, Priorities: c.Priorities, Scale: c.Scale}
 	if !c.NextDueAt.IsZero() {
 		w.NextDueAt = &c.NextDueAt
 	}

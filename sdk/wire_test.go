@@ -50,6 +50,7 @@ func wholeSchedule() sdk.Schedule {
 		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
 		Attempt: 7, Tries: 3, NextAttemptAt: far, CompanyUntil: far, LastFailure: &sdk.Failure{At: far, Status: 503, Error: "e", Detail: "d"},
 		InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), Slack: new(time.Minute), ExpiresAt: far.Add(3), Event: e,
+		Priority: sdk.LowPriority,
 	}
 }
 
@@ -74,6 +75,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	item := sdk.Item{Key: "k", Request: request}
 	counts := sdk.Counts{CompanyUntil: far, Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
 	counts.Scale = &sdk.Scale{State: "Asleep", Since: new(far), Starts: 1, AwakeSeconds: 1, ObservedSeconds: 2, LastStart: "1s", QuietRuns: 2, QuietEverySeconds: 600, Requeues: 3, Reason: "r", Message: "m"}
+	counts.Priorities = map[sdk.Priority]sdk.PriorityCounts{sdk.HighPriority: {Pending: 1}, sdk.NormalPriority: {Due: 1}, sdk.LowPriority: {}}
 	filled(t, item)
 	filled(t, *request.Backoff)
 	filled(t, *event, "ID", "Source", "Time", "Base64")
@@ -179,6 +181,7 @@ func TestWire_ConstantsAreTheSchemas(t *testing.T) {
 		words            []string
 	}{
 		{"ScheduleRequest", "policy", words(sdk.Replace, sdk.Earliest, sdk.Latest, sdk.Keep, sdk.Fail)},
+		{"ScheduleRequest", "priority", []string{sdk.HighPriority.String(), sdk.LowPriority.String(), sdk.NormalPriority.String()}},
 		{"Schedule", "state", words(sdk.Waiting, sdk.Due, sdk.InFlight)},
 		{"Scheduled", "result", words(sdk.Created, sdk.Replaced, sdk.Merged, sdk.Kept)},
 		{"Code", "", words(
@@ -209,10 +212,11 @@ func TestWire_ExactJSON(t *testing.T) {
 		`{"delay":"5m0s"}`: sdk.After(5 * time.Minute),
 		`{"delay":"0s"}`:   sdk.After(-time.Hour),
 		`{"dueAt":"2090-01-02T03:04:05.000000006Z"}`: sdk.At(far),
-		`{"backoff":{}}`:                sdk.Request{Backoff: &sdk.Backoff{}},
-		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
-		`{"slack":"10m0s"}`:             sdk.Request{Slack: new(10 * time.Minute)},
-		`{"event":{}}`:                  sdk.Request{Event: &sdk.Event{}},
+		`{"backoff":{}}`:                                 sdk.Request{Backoff: &sdk.Backoff{}},
+		`{"key":"","maxInterval":"0s"}`:                  sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
+		`{"slack":"10m0s"}`:                              sdk.Request{Slack: new(10 * time.Minute)},
+		`{"priority":"high"}`:                            sdk.Request{Priority: sdk.HighPriority},
+		`{"event":{}}`:                                   sdk.Request{Event: &sdk.Event{}},
 		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null,"watched":7,"retrying":1,"deadLetters":2}`: sdk.Counts{Pending: 1, NextDueAt: far, Watched: 7, Retrying: 1, DeadLetters: 2},
 		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0}`:                             sdk.Counts{},
@@ -224,6 +228,9 @@ func TestWire_ExactJSON(t *testing.T) {
 		},
 		`{"id":"e-1","kind":"outcome","key":"k","at":"2090-01-02T03:04:05.000000006Z","revision":1,"dueAt":"2090-01-02T03:04:05.000000006Z","attempt":2,"result":"delivered","status":204,"missed":true}`: sdk.Live{
 			ID: "e-1", Kind: sdk.KeyOutcome, Key: "k", At: far, Revision: 1, DueAt: far, Attempt: 2, Result: "delivered", Status: 204, Missed: true,
+		},
+		`{"pending":3,"due":2,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0,"priorities":{"low":{"pending":1,"due":0},"normal":{"pending":2,"due":2}}}`: sdk.Counts{
+			Pending: 3, Due: 2, Priorities: map[sdk.Priority]sdk.PriorityCounts{sdk.NormalPriority: {Pending: 2, Due: 2}, sdk.LowPriority: {Pending: 1}},
 		},
 		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello"), Base64: true}, // as it may have come in
 		`{"event":{"data":"","datacontenttype":"x/y"}}`: &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},

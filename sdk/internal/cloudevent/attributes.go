@@ -16,6 +16,11 @@ const (
 	DueAtAttribute    = "rescheduledueat"
 	AttemptAttribute  = "rescheduleattempt"
 
+	// PriorityAttribute is in a delivery whose priority is not normal. PriorityHeader is in an
+	// answer that sets the priority.
+	PriorityAttribute = "reschedulepriority"
+	PriorityHeader    = "Reschedule-Priority"
+
 	// CauseAttribute is in a delivery that a change of another object led to.
 	CauseAttribute = "reschedulecause"
 
