@@ -35,6 +35,11 @@
 // its own back-off, which are in the event that comes back. Without any timer one failure
 // fails the delivery, and all of them run again.
 //
+// A delivery's priority is the priority of its runs, low as [handler.LowPriority] and high as
+// 100, unless a handler adds with one of its own. Result.Priority, RequeueAfter and errors
+// mean what they mean to controller-runtime, and go back to the source as low, normal or high.
+// Requests that share a key share the highest of what comes again.
+//
 // One request is never reconciled twice at once within the process. Events for it
 // during a run lead to one more run. Between processes (replicas, and two revisions
 // while one replaces the other) the RescheduleSource delivers a key to one process at

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/reschedule-dev/reschedule/sdk"
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
@@ -48,6 +49,12 @@ func (e event) retried() bool {
 // answered reports whether the event is an answer of an operator: a timer, which takes no
 // other event's place.
 func (e event) answered() bool { return strings.HasPrefix(e.attribute("source"), answerSource) }
+
+// priority is the priority of the delivery.
+func (e event) priority() (p sdk.Priority) {
+	_ = p.UnmarshalText([]byte(e.attribute(cloudevent.PriorityAttribute))) // none is normal
+	return p
+}
 
 // objectName is the name of an object of a kind, in whatever version.
 type objectName struct {

@@ -361,7 +361,7 @@ func TestQueue_TellsRunsFromHandlers(t *testing.T) {
 		r := q.join(q.target(playRequest))
 		_, priority, _ := q.GetWithPriority()
 		r.ended = true
-		end := q.collect()
+		end := q.collect(0)
 		call(q)
 		collected := end()
 		call(q)
@@ -432,4 +432,6 @@ func TestEnqueuedWithoutEvent_IsScheduled(t *testing.T) {
 	eventually(t, "a call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 0s", c })
 	q.AddAfter(playRequest, time.Hour)
 	eventually(t, "another call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 1h0m0s", c })
+	q.(priorityqueue.PriorityQueue[reconcile.Request]).AddWithOpts(priorityqueue.AddOpts{Priority: new(low)}, playRequest)
+	eventually(t, "a call with a priority", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 0s low", c })
 }

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/reschedule-dev/reschedule/sdk"
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
@@ -27,7 +29,13 @@ type target struct {
 	request  reconcile.Request
 	key      string
 	failures int // its runs in a row that failed while another request of the key had a timer
+	priority int // of its run; of a decision, of what follows
 }
+
+// priorityOf is a source's priority as controller-runtime has it, and bandOf is the way back.
+func priorityOf(p sdk.Priority) int { return -handler.LowPriority * int(p) }
+
+func bandOf(priority int) sdk.Priority { return sdk.Priority(cmp.Compare(priority, 0)) }
 
 func (t target) is(other target) bool { return t.queue == other.queue && t.request == other.request }
 
@@ -92,6 +100,9 @@ const answerSource = "/controllers/"
 type answer struct {
 	outcome
 	again []delayed // the targets that are due again
+	// priority is the priority of what follows: of targets that share a key, the highest. nil
+	// keeps the priority of the delivery.
+	priority *int
 	// doubts are the runs in a row for an event that says nothing new, but may have taken the
 	// place of an event about another object.
 	doubts int
@@ -117,7 +128,9 @@ func combine(all []decision, resync time.Duration, ofKey func(target) bool) answ
 			a.add(delayed{d.target, wait})
 		case d.err != nil:
 			a.err = cmp.Or(a.err, d.err)
+			a.lift(d.priority)
 		case timer && resync > 0 && !d.gone && ofKey(d.target): // 0 is never
+			d.priority = handler.LowPriority // as of a resync
 			a.add(delayed{d.target, resync})
 		}
 	}
@@ -129,16 +142,27 @@ func backOff(n int) time.Duration { return min(time.Second<<min(n, 10), 1000*tim
 
 // add adds a target that is due again.
 func (a *answer) add(d delayed) {
+	a.lift(d.priority)
 	a.again = append(a.again, d)
 	if len(a.again) == 1 || d.after < a.after {
 		a.after = d.after
 	}
 }
 
-// write answers the delivery of a key. The answer that asks for another run is an
+// lift raises the priority of what follows to that of one more target.
+func (a *answer) lift(priority int) {
+	if a.priority == nil || *a.priority < priority {
+		a.priority = &priority
+	}
+}
+
+// write answers the delivery of a key with a priority. The answer that asks for another run is an
 // event: without the attribute AfterAttribute a RescheduleSource would keep the event
 // that it has.
-func (a answer) write(w http.ResponseWriter, key string) {
+func (a answer) write(w http.ResponseWriter, key string, delivered sdk.Priority) {
+	if a.priority != nil && bandOf(*a.priority) != delivered {
+		sdk.SetPriority(w, bandOf(*a.priority))
+	}
 	switch {
 	case a.err != nil:
 		text := a.err.Error()

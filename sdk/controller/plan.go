@@ -17,6 +17,8 @@ type planner struct {
 	queues []*queue
 	// withClient: requests can be scheduled under keys of their own.
 	withClient bool
+	// priority is the priority of the event.
+	priority int
 }
 
 // plan is what an event leads to.
@@ -46,8 +48,10 @@ type decision struct {
 
 // observation is an event about an object, with all that is known about it.
 type observation struct {
-	key    string // of the delivery
-	change *change
+	key string // of the delivery
+	// priority is the priority of the delivery.
+	priority int
+	change   *change
 	// gone: the object does not exist any more, by the event or by a read of the object.
 	gone bool
 	// enqueued is what the handlers of the controllers enqueued, each request once.
@@ -105,7 +109,7 @@ func (p planner) due(key string, d due, cause string) (is plan, err error) {
 // not be everything, the objects of the key are checked as when an operator starts.
 func (p planner) change(o observation) (is plan) {
 	if p.anyKind() {
-		is.run = []target{{queue: p.queues[0], request: reconcile.Request{NamespacedName: o.change.name}, key: o.key}}
+		is.run = []target{{queue: p.queues[0], request: reconcile.Request{NamespacedName: o.change.name}, key: o.key, priority: p.priority}}
 		return is
 	}
 	enqueued := slices.DeleteFunc(slices.Clone(o.enqueued), func(d delayed) bool { return !is.covers(d.target) })
@@ -123,7 +127,7 @@ func (p planner) change(o observation) (is plan) {
 	}
 	for _, d := range o.last.again {
 		if i := slices.IndexFunc(is.run, d.is); i >= 0 {
-			is.run[i].failures = d.failures
+			is.run[i].failures, is.run[i].priority = d.failures, max(is.run[i].priority, d.priority)
 		} else if !o.deletes(d.target) {
 			is.add(d)
 		}
@@ -194,6 +198,7 @@ func (is *plan) decide(t target, o outcome) {
 		fallthrough
 	default: // a handler knows of no failures
 		is.decided[i].failures = max(is.decided[i].failures, t.failures)
+		is.decided[i].priority = max(is.decided[i].priority, t.priority)
 	}
 }
 
@@ -249,7 +254,7 @@ func (p planner) named(d due, key string, is *plan) []delayed {
 	if !is.covers(t) {
 		return nil
 	}
-	t.failures = max(d.Failures, 0)
+	t.failures, t.priority = max(d.Failures, 0), p.priority
 	return []delayed{{t, d.after}}
 }
 
@@ -264,11 +269,13 @@ func (p planner) ofKey(key string, is *plan) []target {
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: parts[1], Name: parts[2]}}
 	if p.anyKind() {
-		return []target{{queue: p.queues[0], request: request, key: key}}
+		return []target{{queue: p.queues[0], request: request, key: key, priority: p.priority}}
 	}
 	var ofKind, ofName []target
 	for _, q := range p.queues {
-		switch t := q.target(request); {
+		t := q.target(request)
+		t.priority = p.priority
+		switch {
 		case q.kind.Kind != parts[0] && q.name != parts[0], !is.covers(t):
 		case q.kind.Kind == parts[0]:
 			ofKind = append(ofKind, t)

@@ -50,8 +50,9 @@ type run struct {
 
 // enqueued is a request that a handler enqueued.
 type enqueued struct {
-	request reconcile.Request
-	after   time.Duration
+	request  reconcile.Request
+	after    time.Duration
+	priority int
 }
 
 // queue hands requests to the workers of a controller, one at a time for each
@@ -77,12 +78,13 @@ type queue struct {
 
 	mu         sync.Mutex
 	changed    *sync.Cond
-	order      []reconcile.Request // of the requests that wait
+	order      []reconcile.Request // of the requests that wait: the highest priority first, within one the oldest
 	waiting    map[reconcile.Request]*run
 	running    map[reconcile.Request]*run
 	stopping   bool
 	collecting bool
 	collection []enqueued // for the event that is being fed
+	priority   int        // of that event: of what its handlers enqueue without one of their own
 }
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = &queue{}
@@ -98,15 +100,15 @@ func newQueue(name string, withoutEvent func(*queue, enqueued)) *queue {
 
 // collect begins to collect what is enqueued; the function that it returns ends it.
 // One event is fed at a time.
-func (q *queue) collect() func() []enqueued {
+func (q *queue) collect(priority int) func() []enqueued {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.collecting = true
+	q.collecting, q.priority = true, priority
 	return func() []enqueued {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		all := q.collection
-		q.collecting, q.collection = false, nil
+		q.collecting, q.collection, q.priority = false, nil, 0
 		return all
 	}
 }
@@ -118,7 +120,8 @@ func (q *queue) collected() int {
 	return len(q.collection)
 }
 
-// join asks for a run of the target, and returns it.
+// join asks for a run of the target, and returns it. As in controller-runtime's queue, a
+// run that waits is lifted to a higher priority, behind the others that have it.
 func (q *queue) join(t target) *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,11 +134,28 @@ func (q *queue) join(t target) *run {
 			return r
 		}
 		q.waiting[t.request] = r
-		q.order = append(q.order, t.request)
+		q.insert(r)
 		q.changed.Broadcast()
+	} else if t.priority > r.priority {
+		q.remove(r)
+		r.priority = t.priority
+		q.insert(r)
 	}
 	r.waiters++
 	return r
+}
+
+// insert puts a run that waits in its place, under the lock; remove takes it out.
+func (q *queue) insert(r *run) {
+	i := slices.IndexFunc(q.order, func(other reconcile.Request) bool { return q.waiting[other].priority < r.priority })
+	if i < 0 {
+		i = len(q.order)
+	}
+	q.order = slices.Insert(q.order, i, r.request)
+}
+
+func (q *queue) remove(r *run) {
+	q.order = slices.DeleteFunc(q.order, func(of reconcile.Request) bool { return of == r.request })
 }
 
 // waited is how long a run waited for a worker, until now if none took it yet.
@@ -159,8 +179,8 @@ func (q *queue) leave(r *run) {
 	if q.waiting[r.request] == r {
 		r.err = errAbandoned
 		close(r.done)
+		q.remove(r)
 		delete(q.waiting, r.request)
-		q.order = slices.DeleteFunc(q.order, func(of reconcile.Request) bool { return of == r.request })
 	} else if r.cancel != nil {
 		r.cancel()
 	}
@@ -187,22 +207,25 @@ func (q *queue) current(request reconcile.Request) *run {
 // AddWithOpts takes what handlers enqueue and what the controller adds after a run.
 func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
 	for _, request := range requests {
-		if e := (enqueued{request, min(max(o.After, 0), cloudevent.MaxWait)}); !q.add(o, e) {
+		if e := (enqueued{request: request, after: min(max(o.After, 0), cloudevent.MaxWait)}); !q.add(o, &e) {
 			q.withoutEvent(q, e)
 		}
 	}
 }
 
 // add is false for a request that neither a run nor an event led to.
-func (q *queue) add(o priorityqueue.AddOpts, e enqueued) bool {
+func (q *queue) add(o priorityqueue.AddOpts, e *enqueued) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if r := q.running[e.request]; r != nil && o.Priority != nil && *o.Priority == runPriority {
 		r.limited, r.requeue = o.RateLimited, e.after
 		return true
 	}
+	if e.priority = q.priority; o.Priority != nil {
+		e.priority = *o.Priority
+	}
 	if q.collecting {
-		q.collection = append(q.collection, e)
+		q.collection = append(q.collection, *e)
 	}
 	return q.collecting
 }
@@ -295,10 +318,9 @@ func (q *queue) drain(ctx context.Context) {
 	}
 }
 
-// The rest of the interface. Priorities do not count: a request waits here only as
-// long as a delivery waits for its outcome.
+// The rest of the interface.
 
-// GetWithPriority is Get.
+// GetWithPriority is Get. The worker gets a priority by which its calls are known.
 func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	request, shutdown := q.Get()
 	return request, runPriority, shutdown

@@ -25,8 +25,8 @@ type runContext struct {
 	queue *queue
 }
 
-// Reconcile implements reconcile.Reconciler. A priority in its result does not count:
-// the controller must give back runPriority.
+// Reconcile implements reconcile.Reconciler. It keeps the priority in the result for
+// itself: the controller must give back runPriority.
 func (w *observedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
 	r := w.queue.current(request)
 	if r == nil { // no worker called it
@@ -44,7 +44,11 @@ func (w *observedReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	}()
 	err = errPanicked // unless it returns
 	result, err = w.Reconciler.Reconcile(ctx, request)
-	result.Priority = nil
+	if p := result.Priority; p != nil {
+		w.queue.mu.Lock()
+		r.priority, result.Priority = *p, nil
+		w.queue.mu.Unlock()
+	}
 	return result, err
 }
 

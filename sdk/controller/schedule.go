@@ -18,7 +18,7 @@ func (s *server) schedule(ctx context.Context, ds []delayed) error {
 	for i, d := range ds {
 		s.answers.forget(d.key) // it is not everything any more that waits under the key
 		items[i] = sdk.Item{Key: d.key, Request: sdk.Request{
-			Delay: &ds[i].after, Policy: sdk.Earliest, Event: &sdk.Event{Type: cloudevent.DueType, Data: dueOf(d).json()},
+			Delay: &ds[i].after, Policy: sdk.Earliest, Priority: bandOf(d.priority), Event: &sdk.Event{Type: cloudevent.DueType, Data: dueOf(d).json()},
 		}}
 	}
 	outcomes, err := s.client.ScheduleAll(ctx, items...)
@@ -33,6 +33,7 @@ func (s *server) schedule(ctx context.Context, ds []delayed) error {
 // client can keep it.
 func (s *server) enqueuedWithoutEvent(q *queue, e enqueued) {
 	t := q.target(e.request)
+	t.priority = e.priority
 	lost := func(err error) {
 		if err != nil {
 			s.log.Error(err, "A request that was enqueued without an event is lost", "key", t.key)

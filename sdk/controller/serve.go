@@ -113,7 +113,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.err != nil && s.verify == nil {
 		a.err = errRunFailed
 	}
-	a.write(w, e.key())
+	a.write(w, e.key(), e.priority())
 }
 
 // readInTime reads an event. The deadline is for its body only: a deadline that
@@ -128,7 +128,7 @@ func readInTime(w http.ResponseWriter, r *http.Request) (event, error) {
 // handle plans what an event leads to, and does it. A run that failed is in the
 // answer.
 func (s *server) handle(ctx context.Context, e event) (answer, error) {
-	key, at := e.key(), e.attribute("time")
+	key, at, priority := e.key(), e.attribute("time"), priorityOf(e.priority())
 	if key == "" {
 		s.once("Events are refused that do not come from a RescheduleSource", "type", e.attribute("type"))
 		return answer{}, errNoKey
@@ -141,9 +141,9 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	var p plan
 	var f *feed
 	if c == nil {
-		p, err = s.planner().due(key, e.due(), e.attribute(cloudevent.CauseAttribute))
+		p, err = s.planner(priority).due(key, e.due(), e.attribute(cloudevent.CauseAttribute))
 	} else {
-		p, f, err = s.planChange(ctx, observation{key: key, change: c, watched: e.watched(), last: last, known: known}, e.retried() || e.watched() && (c.version == "" || last.gone))
+		p, f, err = s.planChange(ctx, observation{key: key, priority: priority, change: c, watched: e.watched(), last: last, known: known}, e.retried() || e.watched() && (c.version == "" || last.gone))
 	}
 	if err == nil && !e.answered() {
 		err = s.catchUp(ctx, p.run, c, e.attribute(cloudevent.CauseAttribute))
@@ -165,7 +165,7 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 		return answer{}, err
 	}
 	a := combine(slices.Concat(p.decided, outcomes), s.resync, func(t target) bool {
-		return slices.ContainsFunc(s.planner().ofKey(key, &plan{}), t.is)
+		return slices.ContainsFunc(s.planner(priority).ofKey(key, &plan{}), t.is)
 	})
 	if a.doubts = p.doubts; e.answered() {
 		a.doubts = last.doubts // it is the time of such a run, or says nothing about them
@@ -186,15 +186,15 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	return a, nil
 }
 
-func (s *server) planner() planner {
-	return planner{queues: s.all(), withClient: s.client != nil}
+func (s *server) planner(priority int) planner {
+	return planner{queues: s.all(), withClient: s.client != nil, priority: priority}
 }
 
 // planChange feeds an event to the handlers, and plans what they and the memory say.
 // Unless fresh, the object that was seen last is the old object of an update.
 func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p plan, f *feed, err error) {
 	if s.feeder == nil {
-		return s.planner().change(o), nil, nil
+		return s.planner(o.priority).change(o), nil, nil
 	}
 	// The object that was seen last counts only while the last answer does.
 	f, err = s.feeder.read(ctx, o.change, fresh || !o.known)
@@ -210,13 +210,13 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	case o.unknown:
 		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
 	}
-	if o.enqueued, err = s.feed(f); err != nil {
+	if o.enqueued, err = s.feed(f, o.priority); err != nil {
 		return p, nil, err
 	}
 	o.gone = f.verb == deleted
-	p = s.planner().change(o)
+	p = s.planner(o.priority).change(o)
 	if p.dropped() && len(p.outside) == 0 && !o.unknown && s.client != nil && !o.known {
-		if p.decided, err = s.replaced(ctx, o.key); err != nil {
+		if p.decided, err = s.replaced(ctx, o.key, o.priority); err != nil {
 			return p, nil, err
 		}
 	}
@@ -238,7 +238,7 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 
 // replaced are the targets of a key with the timer whose place the event took that is being
 // delivered. Without one the key ends. The source knows the timer, though this process does not.
-func (s *server) replaced(ctx context.Context, key string) (ds []decision, err error) {
+func (s *server) replaced(ctx context.Context, key string, priority int) (ds []decision, err error) {
 	is, err := s.client.Get(ctx, key)
 	gone := errors.Is(err, sdk.ErrNotFound)
 	if err != nil && !gone {
@@ -247,7 +247,7 @@ func (s *server) replaced(ctx context.Context, key string) (ds []decision, err e
 	if gone || !is.PreviousDueAt.After(time.Now()) {
 		return []decision{{outcome: outcome{gone: true}}}, nil
 	}
-	for _, t := range s.planner().ofKey(key, &plan{}) {
+	for _, t := range s.planner(priority).ofKey(key, &plan{}) {
 		if t.key == key {
 			ds = append(ds, decision{t, outcome{after: max(time.Until(is.PreviousDueAt), time.Millisecond)}})
 		}
@@ -286,19 +286,19 @@ func (s *server) check(ctx context.Context, t target) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	all, err := s.feed(f)
+	all, err := s.feed(f, t.priority)
 	return slices.ContainsFunc(all, func(d delayed) bool { return t.is(d.target) }), err
 }
 
 // feed calls the handlers, and returns what they enqueued, each request once. One
 // event is fed at a time, so that it is the cause.
-func (s *server) feed(f *feed) ([]delayed, error) {
+func (s *server) feed(f *feed, priority int) ([]delayed, error) {
 	s.feedMu.Lock()
 	defer s.feedMu.Unlock()
 	queues := s.all()
 	ends := make([]func() []enqueued, len(queues))
 	for i, q := range queues {
-		ends[i] = q.collect()
+		ends[i] = q.collect(priority)
 	}
 	_ = s.feeder.informers.readFailure() // of an event before
 	err := s.feeder.call(f, func() (n int) {
@@ -314,7 +314,7 @@ func (s *server) feed(f *feed) ([]delayed, error) {
 		if f.nameOnly && q.kind.GroupKind() == f.objects[0].kind.GroupKind() {
 			// Predicates cannot judge an object that is gone by its name. The reconciler
 			// finds out that it is gone.
-			requests = append(requests, enqueued{request: reconcile.Request{NamespacedName: f.objects[0].name}})
+			requests = append(requests, enqueued{request: reconcile.Request{NamespacedName: f.objects[0].name}, priority: priority})
 		}
 		soonest := map[reconcile.Request]int{}
 		for _, e := range requests {
@@ -322,8 +322,9 @@ func (s *server) feed(f *feed) ([]delayed, error) {
 			if !there {
 				soonest[e.request] = len(all)
 				all = append(all, delayed{q.target(e.request), e.after})
-			} else if e.after < all[at].after {
-				all[at].after = e.after
+				all[len(all)-1].priority = e.priority
+			} else {
+				all[at].after, all[at].priority = min(e.after, all[at].after), max(e.priority, all[at].priority)
 			}
 		}
 	}
@@ -353,6 +354,7 @@ func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
 			if outcomes[i] = (decision{ts[i], r.outcome}); r.err == nil {
 				outcomes[i].failures = 0
 			}
+			outcomes[i].priority = r.priority
 		case <-ctx.Done():
 			late()
 			if s.replicas {

@@ -159,7 +159,7 @@ func TestAnswer_WaitIsASCII(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	q := newQueue("é", nil)
-	answer{outcome: outcome{after: 3 * time.Microsecond}, again: []delayed{{target: q.target(playRequest)}, {target: q.target(playRequest)}}}.write(w, "é")
+	answer{outcome: outcome{after: 3 * time.Microsecond}, again: []delayed{{target: q.target(playRequest)}, {target: q.target(playRequest)}}}.write(w, "é", 0)
 	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
 		t.Errorf("%v", h)
 	}

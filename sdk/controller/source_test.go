@@ -24,8 +24,10 @@ type fakeSource struct {
 
 	suspended bool      // it delivers nothing
 	previous  time.Time // of every key, when it was due before
+	slots     int       // limits.maxInFlight, 0 is no limit
 
 	mu    sync.Mutex
+	used  int // of the slots
 	dead  bool
 	keys  map[string]*occurrence
 	calls []string
@@ -40,6 +42,15 @@ type occurrence struct {
 	put      int // how often it was scheduled through the API
 	tries    int // failed deliveries in a row
 	timer    *time.Timer
+	priority sdk.Priority // of what waits
+}
+
+// lift gives what is scheduled its priority, before it waits.
+func (o *occurrence) lift(p sdk.Priority) {
+	if o.waiting {
+		p = max(p, o.priority)
+	}
+	o.priority = p
 }
 
 // called are the calls since the last time.
@@ -112,7 +123,12 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 	o.tries = 0
 	o.put++
 	o.attempt = 0
-	f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, *r.Delay))
+	call := fmt.Sprintf("%s %s %s", r.Policy, key, *r.Delay)
+	if r.Priority != sdk.NormalPriority {
+		call += " " + r.Priority.String()
+	}
+	f.calls = append(f.calls, call)
+	o.lift(r.Priority)
 	if r.Event != nil {
 		o.event = *r.Event
 	}
@@ -136,7 +152,15 @@ func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
 	o.stop()
 	o.waiting, o.dueAt = true, at
 	if !o.inFlight && !f.suspended {
-		o.timer = time.AfterFunc(time.Until(at), func() { f.deliver(key, o) })
+		o.timer = time.AfterFunc(time.Until(at), func() {
+			if f.slots == 0 {
+				f.deliver(key, o)
+				return
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.deliverNext()
+		})
 	}
 }
 
@@ -152,19 +176,24 @@ func (f *fakeSource) ingest(key string, e sdk.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.of(key).event = e
+	f.of(key).lift(sdk.NormalPriority)
 	f.wait(key, time.Now(), true)
 }
 
 // deliver makes one attempt.
 func (f *fakeSource) deliver(key string, o *occurrence) {
 	f.mu.Lock()
-	if !o.waiting || o.inFlight || f.keys[key] != o {
+	if !o.waiting || o.inFlight || f.keys[key] != o || f.slots > 0 && f.used == f.slots {
 		f.mu.Unlock()
 		return
 	}
 	o.waiting, o.inFlight = false, true
-	event, put := o.event, o.put
+	f.used++
+	event, put, priority := o.event, o.put, o.priority
 	r := request(key, event)
+	if priority != sdk.NormalPriority {
+		r.Header.Set("Ce-Reschedulepriority", priority.String())
+	}
 	r.Header.Set("Ce-Rescheduleattempt", strconv.Itoa(o.attempt))
 	r.Header.Set("Ce-Rescheduledueat", o.dueAt.Format(time.RFC3339Nano))
 	f.mu.Unlock()
@@ -172,16 +201,22 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 	f.sink.ServeHTTP(w, r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.used--
+	defer f.deliverNext()
 	if f.keys[key] != o {
 		return // cancelled
 	}
 	o.inFlight = false
 	newer := o.waiting
+	if is := w.Header().Get("Reschedule-Priority"); is != "" {
+		f.must(priority.UnmarshalText([]byte(is)))
+	}
 	switch after := w.Header().Get("Reschedule-After"); {
 	case w.Code >= 500 && o.put != put: // a newer occurrence decides
 	case w.Code >= 500:
 		o.attempt++
 		o.tries++
+		o.lift(priority)
 		f.wait(key, time.Now().Add(f.backoff<<(o.tries-1)), true)
 		return
 	case w.Code >= 300:
@@ -195,6 +230,7 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 				o.event = sdk.Event{Type: typ, Data: w.Body.Bytes()}
 			}
 		}
+		o.lift(priority)
 		f.wait(key, time.Now().Add(d), true)
 	case !newer:
 		delete(f.keys, key)
@@ -202,6 +238,20 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 	}
 	if o.waiting {
 		f.wait(key, o.dueAt, false)
+	}
+}
+
+// deliverNext uses a slot for the due key of the highest priority, and of these for the oldest.
+func (f *fakeSource) deliverNext() {
+	var key string
+	var next *occurrence
+	for k, o := range f.keys {
+		if o.waiting && !o.inFlight && !o.dueAt.After(time.Now()) && (next == nil || o.priority > next.priority || o.priority == next.priority && o.dueAt.Before(next.dueAt)) {
+			key, next = k, o
+		}
+	}
+	if next != nil && f.slots > 0 {
+		go f.deliver(key, next)
 	}
 }
 
