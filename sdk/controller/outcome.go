@@ -149,7 +149,7 @@ func (a *answer) add(d delayed) {
 	}
 }
 
-// lift raises the priority of what follows to that of one more target.
+// lift raises the priority of what follows to the priority of one more target.
 func (a *answer) lift(priority int) {
 	if a.priority == nil || *a.priority < priority {
 		a.priority = &priority

@@ -353,3 +353,26 @@ func TestAdapter_KeepsPriorities(t *testing.T) {
 		t.Errorf("they ran first as %q, want %q", runs, want)
 	}
 }
+
+// TestPriority_OfASecondEvent says that a change whose object was read with an event before
+// keeps the priority of its delivery: controller-runtime's handlers take it for a resync.
+func TestPriority_OfASecondEvent(t *testing.T) {
+	t.Parallel()
+	steps := []step{zero, after(time.Hour)}
+	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			s := steps[0]
+			steps = steps[1:]
+			return s.result, s.err
+		}))
+	})
+	for _, version := range []string{"1", "2"} {
+		attributes, data := sightedAt(updated, "ConfigMap/ns/a", "u", version)
+		if a := op.send(attributes, data); a.code >= 300 || a.Get(cloudevent.PriorityHeader) != "" {
+			t.Errorf("version %s: answered with %s, priority %q", version, a, a.Get(cloudevent.PriorityHeader))
+		}
+	}
+	if len(steps) > 0 {
+		t.Error("it ran once")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/reschedule-dev/reschedule/sdk"
@@ -318,6 +319,9 @@ func (s *server) feed(f *feed, priority int) ([]delayed, error) {
 		}
 		soonest := map[reconcile.Request]int{}
 		for _, e := range requests {
+			if e.priority == handler.LowPriority && f.unchanged() {
+				e.priority = priority
+			}
 			at, there := soonest[e.request]
 			if !there {
 				soonest[e.request] = len(all)
