@@ -1,6 +1,8 @@
 package sdk
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -107,6 +109,23 @@ func Done(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
 func Again(w http.ResponseWriter, d time.Duration) {
 	after(w, d)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// AgainWith answers that the work is done, and that the key is due again as a request says,
+// which can be more than an answer: [Every] gives the key a calendar. The client makes the
+// request, and if it fails, the answer is [Retry], with its error. So nothing is lost: the
+// delivery comes again.
+//
+// The default policy is [Earliest]: a change that came in meanwhile stays due. The priority is
+// at least the delivery's. A key that was cancelled meanwhile stays so. A calendar goes on by
+// itself: once the key has it, answer [Done].
+func AgainWith(ctx context.Context, w http.ResponseWriter, d *Delivery, c *Client, r Request) {
+	r.Policy, r.Priority = cmp.Or(r.Policy, Earliest), max(r.Priority, d.Priority)
+	if _, err := c.Schedule(ctx, d.Key, r, IfPresent()); err != nil {
+		Retry(w, err)
+		return
+	}
+	Done(w)
 }
 
 // Never answers that the work is done, and that maxInterval must not bring the key

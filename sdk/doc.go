@@ -27,6 +27,11 @@
 //
 // An operator that only answers needs no client and no credentials.
 //
+// # Calendars and priorities
+//
+// [Every] makes a request for a calendar, and [AgainWith] an answer of one. Priority is a field
+// of [Request], [Schedule] and [Delivery], and [SetPriority] adds it to an answer.
+//
 // # Looking inside
 //
 // [Client.List] selects keys by [State], such as [Retrying]. [Client.Run] makes a key due

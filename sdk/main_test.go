@@ -165,6 +165,8 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		sdk.RetryIn(w, errors.New("not yet"), time.Hour)
 	case strings.HasSuffix(d.Key, "/again"):
 		sdk.Again(w, time.Hour)
+	case strings.HasPrefix(d.Key, "yearly/"):
+		answerYearly(w, r, d)
 	case strings.HasSuffix(d.Key, "/reject"):
 		sdk.Reject(w, errors.New("no"))
 	default:

@@ -18,8 +18,8 @@ const (
 )
 
 // Request says when a key becomes due, and with which event. All fields are optional.
-// At most one of Delay, DueAt and Backoff is given; without any the source's delay
-// counts. [After] and [At] make the usual requests.
+// At most one of Delay, DueAt, Backoff and Cron is given; without any the source's schedule
+// or delay counts. [After], [At] and [Every] make the usual requests.
 type Request struct {
 	// Delay is how long from now; 0 is at once. See [Duration].
 	Delay *time.Duration `json:"delay,omitempty"`
@@ -27,6 +27,10 @@ type Request struct {
 	DueAt time.Time `json:"dueAt,omitzero"`
 	// Backoff lets the source compute the wait.
 	Backoff *Backoff `json:"backoff,omitempty"`
+	// Cron makes the key due at each instant of a calendar, in TimeZone, the IANA name of a
+	// zone; "" is UTC. See [Every].
+	Cron     string `json:"cron,omitempty"`
+	TimeZone string `json:"timeZone,omitempty"`
 
 	Policy Policy `json:"policy,omitempty"` // default: the source's conflictPolicy
 	// Jitter, from 0 to 1, adds up to that share of the delay.
@@ -54,6 +58,12 @@ func After(d time.Duration) Request { return Request{Delay: new(max(d, 0))} }
 
 // At asks for a key at an instant, or at once when it is past.
 func At(t time.Time) Request { return Request{DueAt: t} }
+
+// Every asks for a key at each instant of a calendar: five fields of cron(5) in a time zone,
+// such as "0 3 * * *" in "Europe/Berlin", or @hourly and the like. However an occurrence ends,
+// the key is due again at the next instant. The source checks the two. The calendar ends with
+// a request without Cron whose policy is [Replace], [Client.Cancel], [Never] and ExpiresAt.
+func Every(cron, timeZone string) Request { return Request{Cron: cron, TimeZone: timeZone} }
 
 // Backoff asks for a wait that grows with the key's attempt counter, which grows by one
 // with every such request: min(Base·Factor^(attempt-1), Cap). The source counts, so that

@@ -64,8 +64,13 @@ type Schedule struct {
 
 	// The fields of the request; zero if it did not set them.
 
-	UID         string         `json:"uid,omitempty"`
-	Reason      string         `json:"reason,omitempty"`
+	UID    string `json:"uid,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Cron is the calendar of the key, with the TimeZone and the Jitter that were asked for.
+	Cron     string  `json:"cron,omitempty"`
+	TimeZone string  `json:"timeZone,omitempty"`
+	Jitter   float64 `json:"jitter,omitempty"`
+
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
 	Slack       *time.Duration `json:"slack,omitempty"`
 	ExpiresAt   time.Time      `json:"expiresAt,omitzero"`

@@ -50,7 +50,7 @@ func wholeSchedule() sdk.Schedule {
 		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
 		Attempt: 7, Tries: 3, NextAttemptAt: far, CompanyUntil: far, LastFailure: &sdk.Failure{At: far, Status: 503, Error: "e", Detail: "d"},
 		InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), Slack: new(time.Minute), ExpiresAt: far.Add(3), Event: e,
-		Priority: sdk.LowPriority,
+		Priority: sdk.LowPriority, Cron: "@daily", TimeZone: "Europe/Berlin", Jitter: 0.5,
 	}
 }
 
@@ -72,6 +72,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	schemas := schemas(t)
 	request, event, schedule := wholeRequest(), wholeEvent(), wholeSchedule()
 	request.Delay, request.Backoff = new(time.Duration(0)), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
+	request.Cron, request.TimeZone = "@daily", "Europe/Berlin"
 	item := sdk.Item{Key: "k", Request: request}
 	counts := sdk.Counts{CompanyUntil: far, Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
 	counts.Scale = &sdk.Scale{State: "Asleep", Since: new(far), Starts: 1, AwakeSeconds: 1, ObservedSeconds: 2, LastStart: "1s", QuietRuns: 2, QuietEverySeconds: 600, Requeues: 3, Reason: "r", Message: "m"}
@@ -212,12 +213,14 @@ func TestWire_ExactJSON(t *testing.T) {
 		`{"delay":"5m0s"}`: sdk.After(5 * time.Minute),
 		`{"delay":"0s"}`:   sdk.After(-time.Hour),
 		`{"dueAt":"2090-01-02T03:04:05.000000006Z"}`: sdk.At(far),
-		`{"backoff":{}}`:                                 sdk.Request{Backoff: &sdk.Backoff{}},
-		`{"key":"","maxInterval":"0s"}`:                  sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
-		`{"slack":"10m0s"}`:                              sdk.Request{Slack: new(10 * time.Minute)},
-		`{"priority":"high"}`:                            sdk.Request{Priority: sdk.HighPriority},
-		`{"event":{}}`:                                   sdk.Request{Event: &sdk.Event{}},
-		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
+		`{"backoff":{}}`:                                  sdk.Request{Backoff: &sdk.Backoff{}},
+		`{"key":"","maxInterval":"0s"}`:                   sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
+		`{"slack":"10m0s"}`:                               sdk.Request{Slack: new(10 * time.Minute)},
+		`{"cron":"0 3 * * *","timeZone":"Europe/Berlin"}`: sdk.Every("0 3 * * *", "Europe/Berlin"),
+		`{"cron":"@hourly"}`:                              sdk.Every("@hourly", ""),
+		`{"priority":"high"}`:                             sdk.Request{Priority: sdk.HighPriority},
+		`{"event":{}}`:                                    sdk.Request{Event: &sdk.Event{}},
+		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`:  sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null,"watched":7,"retrying":1,"deadLetters":2}`: sdk.Counts{Pending: 1, NextDueAt: far, Watched: 7, Retrying: 1, DeadLetters: 2},
 		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0}`:                             sdk.Counts{},
 		`{"datacontenttype":"Application/X+JSON; charset=utf-8","data":[1]}`:                                                                          sdk.Event{DataContentType: "Application/X+JSON; charset=utf-8", Data: []byte(`[1]`)},
