@@ -44,7 +44,7 @@ func TestAdapter_SchedulesWhatIsAskedFor(t *testing.T) {
 		}
 		want := &sdk.Schedule{
 			Key: key, Revision: got.Revision, Result: sdk.Created, State: sdk.Waiting, DueAt: far, ScheduledAt: got.ScheduledAt,
-			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, Slack: r.Slack, ExpiresAt: r.ExpiresAt, Event: r.Event, Priority: r.Priority,
+			UID: r.UID, Reason: r.Reason, MaxInterval: r.MaxInterval, Slack: r.Slack, ExpiresAt: r.ExpiresAt, Event: r.Event, Terms: sdk.Terms{Priority: r.Priority},
 		}
 		if age := time.Since(got.ScheduledAt); got.Revision == 0 || age < 0 || age > patience || !reflect.DeepEqual(got, want) {
 			t.Errorf("scheduled %s, want %s", show(got), show(want))

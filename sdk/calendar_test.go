@@ -89,8 +89,8 @@ func TestAdapter_AnswersWithCalendars(t *testing.T) {
 				return false, fmt.Sprint(show(s), err)
 			}
 			want := &sdk.Schedule{
-				Key: key, Revision: s.Revision, State: sdk.Waiting, DueAt: newYear(), ScheduledAt: s.ScheduledAt, Cron: yearly.Cron, TimeZone: yearly.TimeZone,
-				Priority: sdk.HighPriority, MaxInterval: new(1000 * time.Hour), UID: "u", Event: &sdk.Event{Type: event},
+				Key: key, Revision: s.Revision, State: sdk.Waiting, DueAt: newYear(), ScheduledAt: s.ScheduledAt,
+				Terms: sdk.Terms{Priority: sdk.HighPriority, Cron: yearly.Cron, TimeZone: yearly.TimeZone}, MaxInterval: new(1000 * time.Hour), UID: "u", Event: &sdk.Event{Type: event},
 			}
 			return reflect.DeepEqual(s, want), show(s) + " want " + show(want)
 		})

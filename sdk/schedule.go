@@ -50,8 +50,7 @@ type Schedule struct {
 	// Attempt is how many runs in a row failed.
 	Attempt int `json:"attempt"`
 	// InFlight is whether a delivery is in flight, of this or an older occurrence.
-	InFlight bool     `json:"inFlight"`
-	Priority Priority `json:"priority,omitzero"`
+	InFlight bool `json:"inFlight"`
 	// Tries is how many attempts of this occurrence were made.
 	Tries int `json:"tries"`
 	// NextAttemptAt is when the next attempt starts; zero unless it is between two.
@@ -64,17 +63,21 @@ type Schedule struct {
 
 	// The fields of the request; zero if it did not set them.
 
-	UID    string `json:"uid,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Cron is the calendar of the key, with the TimeZone and the Jitter that were asked for.
-	Cron     string  `json:"cron,omitempty"`
-	TimeZone string  `json:"timeZone,omitempty"`
-	Jitter   float64 `json:"jitter,omitempty"`
-
+	Terms
+	UID         string         `json:"uid,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
 	Slack       *time.Duration `json:"slack,omitempty"`
 	ExpiresAt   time.Time      `json:"expiresAt,omitzero"`
 	Event       *Event         `json:"event,omitempty"`
+}
+
+// Terms are the priority of a key, and its calendar, if it has one.
+type Terms struct {
+	Priority Priority `json:"priority,omitzero"`
+	Cron     string   `json:"cron,omitempty"`
+	TimeZone string   `json:"timeZone,omitempty"`
+	Jitter   float64  `json:"jitter,omitempty"` // of the calendar; 0 is the source's
 }
 
 // Failure is an attempt that failed.

@@ -50,7 +50,7 @@ func wholeSchedule() sdk.Schedule {
 		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
 		Attempt: 7, Tries: 3, NextAttemptAt: far, CompanyUntil: far, LastFailure: &sdk.Failure{At: far, Status: 503, Error: "e", Detail: "d"},
 		InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), Slack: new(time.Minute), ExpiresAt: far.Add(3), Event: e,
-		Priority: sdk.LowPriority, Cron: "@daily", TimeZone: "Europe/Berlin", Jitter: 0.5,
+		Terms: sdk.Terms{Priority: sdk.LowPriority, Cron: "@daily", TimeZone: "Europe/Berlin", Jitter: 0.5},
 	}
 }
 
@@ -81,6 +81,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	filled(t, *request.Backoff)
 	filled(t, *event, "ID", "Source", "Time", "Base64")
 	filled(t, schedule)
+	filled(t, schedule.Terms)
 	filled(t, *schedule.Event, "Base64")
 	filled(t, counts)
 	filled(t, *counts.Scale)
