@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -29,17 +30,26 @@ var hostileEvents = []string{
 	`{"subject":"<&>\u202e","dataschema":"http://x/y?a=b&c","team":"platform","yes":true,"n":-2147483648,"empty":""}`,
 }
 
-// export | import into another source keeps hostile keys and every kind of event, with the blanks of their data.
+// hostileTimes are every kind of time. SOON is in an hour.
+var hostileTimes = []string{
+	`"dueAt":"2050-01-02T03:04:05.123456789Z"`,
+	`"dueAt":"2050-01-02T03:04:05.123456789Z","priority":"low"`,
+	`"dueAt":"2060-01-01T00:00:00Z","cron":"0 3 29 2 *","timeZone":"Europe/Berlin","priority":"high"`, // due at its next instant
+	`"dueAt":"SOON","cron":"0 3 29 FEB ?","slack":"1m0s"`,                                             // sooner than that
+}
+
+// export | import into another source keeps hostile keys, every kind of event, with the blanks of their data, and every kind of time.
 func TestTransfer_HostileKeysAndEvents(t *testing.T) {
 	t.Parallel()
 	var lines strings.Builder
+	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for i, key := range hostileKeys {
 		name, err := json.Marshal(key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&lines, `{"key":%s,"dueAt":"2050-01-02T03:04:05.123456789Z","uid":"u-%d","reason":"<r> \u202e","maxInterval":"1h30m0s","expiresAt":"2060-01-01T00:00:00Z","event":%s}`+"\n",
-			name, i, hostileEvents[i%len(hostileEvents)])
+		fmt.Fprintf(&lines, `{"key":%s,%s,"uid":"u-%d","reason":"<r> \u202e","maxInterval":"1h30m0s","expiresAt":"2060-01-01T00:00:00Z","event":%s}`+"\n",
+			name, strings.ReplaceAll(hostileTimes[i%len(hostileTimes)], "SOON", soon), i, hostileEvents[i%len(hostileEvents)])
 	}
 	own := regexp.MustCompile(`"(revision|scheduledAt)":[^,]+,`) // of each source
 	transferred := func(input, source string) (export string) {
@@ -51,6 +61,13 @@ func TestTransfer_HostileKeysAndEvents(t *testing.T) {
 	}
 	first := transferred(lines.String(), "one")
 	second := transferred(first, "two")
+	for part, kind := range map[string]int{
+		`"priority":"low"`: 1, `"priority":"high"`: 2, `"cron":"0 3 29 2 *"`: 2, `"timeZone":"Europe/Berlin"`: 2, `"cron":"0 3 29 FEB ?"`: 3, `"dueAt":"` + soon + `"`: 3,
+	} {
+		if got, want := strings.Count(first, part), (len(hostileKeys)-kind+3)/len(hostileTimes); got != want {
+			t.Errorf("%d keys have %s, want %d", got, part, want)
+		}
+	}
 	if first != second {
 		t.Errorf("exported was\n%s, and then\n%s", first, second)
 	}

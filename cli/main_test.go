@@ -335,17 +335,17 @@ func TestKeys_ListRunDelete(t *testing.T) {
 // it, and --data "" the event.
 func TestKeySet_KeepsUnnamedFields(t *testing.T) {
 	t.Parallel()
-	const kept = "key describe still kept -o jsonpath={.uid},{.reason},{.maxInterval},{.slack},{.expiresAt},{.event.type}"
+	const kept = "key describe still kept -o jsonpath={.uid},{.reason},{.maxInterval},{.slack},{.expiresAt},{.event.type}{.priority}"
 	follow(t,
-		step{"key set still kept --in 1h --uid U --reason why --max-interval 1h --slack 10m --expires-at 2050-01-01T00:00:00Z --data {} --type t", 0, ""},
+		step{"key set still kept --in 1h --uid U --reason why --max-interval 1h --slack 10m --expires-at 2050-01-01T00:00:00Z --data {} --type t --priority low", 0, ""},
 		step{"key set still kept --in 5m", 0, ""},
-		step{kept, 0, "U,why,1h0m0s,10m0s,2050-01-01T00:00:00Z,t\n"},
+		step{kept, 0, "U,why,1h0m0s,10m0s,2050-01-01T00:00:00Z,tlow\n"},
 		step{"key set still kept --in 6m --reason EMPTY --max-interval 2h", 0, ""},
-		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,t\n"},
-		step{"key set still kept --in 7m --data EMPTY", 0, ""},
-		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,\n"},
+		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,tlow\n"},
+		step{"key set still kept --in 7m --data EMPTY --priority high", 0, ""},
+		step{kept, 0, "U,,2h0m0s,10m0s,2050-01-01T00:00:00Z,high\n"},
 		step{"key set still kept --in 8m --policy replace", 0, ""},
-		step{kept, 0, ",,,,,\n"},
+		step{kept, 0, ",,,,,high\n"}, // a request does not lower it
 	)
 	if r := run(t, "key", "set", "still", "kept", "--in", "1h", "--expires-at", "2030-01-01T00:00:00Z"); r.code != 0 || strings.Contains(r.err, "expires") {
 		t.Errorf("it expires later: %d, %s", r.code, r.err)
@@ -353,6 +353,34 @@ func TestKeySet_KeepsUnnamedFields(t *testing.T) {
 	if r := run(t, "key", "set", "still", "kept", "--at", "2031-01-01t00:00:00z"); r.code != 0 || !strings.Contains(r.err, "It expires ") {
 		t.Errorf("it expires first: %d, %s", r.code, r.err)
 	}
+}
+
+// A key of a calendar stays one when its next occurrence is moved, to sooner and to later; only --policy replace ends it.
+func TestKeySet_KeepsTheCalendar(t *testing.T) {
+	t.Parallel()
+	const yearly, shown = "key set still cron --time-zone Europe/Berlin --cron ", "key describe still cron -o jsonpath={.cron},{.timeZone},{.dueAt}"
+	sooner, later := time.Now().Add(time.Hour).UTC().Format(time.RFC3339), time.Now().AddDate(9, 0, 0).UTC().Format(time.RFC3339)
+	follow(t,
+		step{"key set still cron --cron @yearly --in 5m", 2, "cron"},
+		step{"key set still cron --cron @yearly --time-zone Mars", 2, "timeZone"},
+		step{"key set still cron --in 5m --time-zone UTC", 2, "timeZone"},
+		step{yearly + "@yearly --priority low", 0, ""},
+		step{"key set still cron --at " + sooner, 0, ""},
+		step{shown, 0, "@yearly,Europe/Berlin," + sooner + "\n"},
+		step{"key set still cron --at " + later, 0, ""},
+		step{shown, 0, "@yearly,Europe/Berlin," + later + "\n"},
+		step{"key set still cron --cron @monthly", 0, ""},
+	)
+	if got := ok(t, strings.Fields(shown)...); !strings.HasPrefix(got, "@monthly,Europe/Berlin,") || strings.Contains(got, later) {
+		t.Errorf("moved: %s", got)
+	}
+	if got := ok(t, "key", "list", "still", "--prefix", "cron"); !strings.Contains(got, " low ") || !strings.Contains(got, " @monthly in Europe/Berlin ") {
+		t.Errorf("listed: %s", got)
+	}
+	if got := ok(t, "key", "describe", "still", "cron"); !strings.Contains(got, "@monthly in Europe/Berlin\n") || !strings.Contains(got, "low\n") {
+		t.Errorf("described: %s", got)
+	}
+	follow(t, step{"key set still cron --in 5m --policy replace", 0, ""}, step{"key describe still cron -o jsonpath={.cron}{.timeZone}", 0, "\n"})
 }
 
 // Dead letters are listed, described without control characters, redriven and discarded.

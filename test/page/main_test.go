@@ -209,7 +209,10 @@ func fill() error {
 	}
 	spread = append(spread, slow("GitRepo/team-b/%s", "0s", "api", "cli", "www", "blog")...)
 	for i, key := range hostile {
-		bad = append(bad, map[string]any{"key": key, "delay": fmt.Sprintf("%ds", 3600*(i%2)), "reason": evil, "event": map[string]any{"type": evil, "subject": "\u202e" + evil, "data": map[string]any{"html": evil, "big": json.RawMessage("184467440737095516150")}}})
+		bad = append(bad, map[string]any{"key": key, "reason": evil, "event": map[string]any{"type": evil, "subject": "\u202e" + evil, "data": map[string]any{"html": evil, "big": json.RawMessage("184467440737095516150")}}})
+		if i%2 == 1 { // its minutes break nowhere by themselves
+			bad[i]["cron"], bad[i]["timeZone"], bad[i]["priority"] = "0"+strings.Repeat(",59", 75)+" 3 29 2 *", "America/Argentina/ComodRivadavia", "low"
+		}
 	}
 	letters := slow("mail/bounces-%d", "0s", 1, 2, 3)
 	for i, l := range letters {

@@ -209,6 +209,28 @@ func TestTop_OneTokenForANamespace(t *testing.T) {
 	}
 }
 
+// Keys by priority are shown where some are not normal: in a column of top, and by describe and why.
+func TestTop_ByPriority(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	if _, out, errs := c.run(false, "top"); strings.Contains(out, "HIGH") {
+		t.Errorf("all are normal: %s%s", out, errs)
+	}
+	c.source("ops", "mail", nil)
+	c.answers["GET /ops/web"] = "200 " + strings.Replace(healthy, "{", `{"priorities":{"high":{"pending":0,"due":0},"normal":{"pending":1,"due":1},"low":{"pending":2,"due":2}},`, 1)
+	for args, parts := range map[string][]string{
+		"top":          {"NAME PENDING DUE HIGH/NORMAL/LOW RETRYING", "web 3 0 0/1/2 0", "mail 3 0 - 0"},
+		"describe web": {"By priority: 1 normal, 1 due; 2 low, 2 due"}, "why web": {"by priority: 1 normal, 1 due; 2 low, 2 due"},
+	} {
+		_, out, errs := c.run(false, strings.Fields(args)...)
+		for _, part := range parts {
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), part) {
+				t.Errorf("%s does not say %q: %s%s", args, part, out, errs)
+			}
+		}
+	}
+}
+
 // Sources are listed, described, suspended, resumed, drained and deleted.
 func TestSources_ListAndSteer(t *testing.T) {
 	t.Parallel()

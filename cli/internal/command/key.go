@@ -55,7 +55,7 @@ func parseDuration(flag, s string) (time.Duration, error) {
 }
 
 // keyColumns are the columns of a list of keys.
-var keyColumns = columns("Key", "State", "Due", "Attempts", "Next attempt", "Last failure", "Reason*", "Scheduled*", "Expires*", "UID*", "Revision*")
+var keyColumns = columns("Key", "State", "Due", "Priority?", "Calendar?", "Attempts", "Next attempt", "Last failure", "Reason*", "Scheduled*", "Expires*", "UID*", "Revision*")
 
 // showKey prints a key in a list.
 func (e *env) showKey(l *lister, k *sdk.Schedule) error {
@@ -66,7 +66,7 @@ func (e *env) showKey(l *lister, k *sdk.Schedule) error {
 	if f := k.LastFailure; f != nil {
 		failure = f.Error
 	}
-	return l.add(k, k.Key, k.Key, state, e.relative(k.DueAt), k.Tries, e.relative(k.NextAttemptAt), failure,
+	return l.add(k, k.Key, k.Key, state, e.relative(k.DueAt), dash(why.Priority(k)), dash(why.Calendar(k)), k.Tries, e.relative(k.NextAttemptAt), failure,
 		dash(k.Reason), e.relative(k.ScheduledAt), e.relative(k.ExpiresAt), dash(k.UID), k.Revision)
 }
 
@@ -204,6 +204,8 @@ func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
 		{"Key", k.Key},
 		{"State", string(k.State)},
 		{"Due", at(k.DueAt)},
+		{"Calendar", why.Calendar(k)},
+		{"Priority", why.Priority(k)},
 		{"Waits for company until", at(k.CompanyUntil)},
 		{"Next attempt", at(k.NextAttemptAt)},
 		{"Scheduled", at(k.ScheduledAt)},
@@ -257,18 +259,24 @@ func filled(pairs [][2]string) [][2]string {
 
 func newKeySet(p *program) *cobra.Command {
 	var o *output
-	var in, at, policy, data, kind, uid, reason, expires string
+	var in, at, cron, zone, priority, policy, data, kind, uid, reason, expires string
 	var revision uint64
 	c := p.command("set NAME KEY", "Schedule a key", `
 $ key set git-repos GitRepo/team-a/site --in 5m
 $ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.json --if-match 184467
+$ key set git-repos report --cron "0 3 * * *" --time-zone Europe/Berlin --priority low
 # Nothing of what the key has but its event
 $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
-			r := sdk.Request{Policy: sdk.Policy(policy), UID: uid, Reason: reason}
+			r := sdk.Request{Cron: cron, TimeZone: zone, Policy: sdk.Policy(policy), UID: uid, Reason: reason}
 			changed := cmd.Flags().Changed
-			if changed("in") == changed("at") {
-				return usage("give --in or --at, and one of them")
+			if changed("in") && changed("at") || !changed("in") && !changed("at") && !changed("cron") {
+				return usage("give --in, --at or --cron, and one of them")
+			}
+			if changed("priority") {
+				if err := r.Priority.UnmarshalText([]byte(priority)); err != nil {
+					return usage("--%w", err)
+				}
 			}
 			if changed("in") {
 				d, err := parseDuration("in", in)
@@ -309,7 +317,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 			return p.opened(cmd.Context(), args[0], func(src *source) error {
 				schedule := func() (*sdk.Schedule, error) { return src.Schedule(cmd.Context(), args[1], r, conditions...) }
 				if !changed("policy") {
-					schedule = func() (*sdk.Schedule, error) { return keep(cmd.Context(), src, args[1], r, changed, conditions) }
+					schedule = func() (*sdk.Schedule, error) { return p.keep(cmd.Context(), src, args[1], r, changed, conditions) }
 				}
 				k, err := schedule()
 				if err != nil {
@@ -328,7 +336,10 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 	f := c.Flags()
 	f.StringVar(&in, "in", "", "due after this duration, such as 5m30s or PT5M30S; 0s is now")
 	f.StringVar(&at, "at", "", "due at this instant, RFC 3339")
-	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail; replace drops its uid, reason, expiresAt, maxInterval and slack")
+	f.StringVar(&cron, "cron", "", "due at each instant of this calendar: five fields, or a descriptor such as @hourly")
+	f.StringVar(&zone, "time-zone", "", "time zone of the calendar, such as Europe/Berlin; UTC is the default")
+	f.StringVar(&priority, "priority", "", "among due keys of the source: high, normal or low; a key that waits is not lowered")
+	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail; replace drops all that it has but its event and its priority")
 	f.StringVar(&data, "data", "", "data of the event: text, @FILE, or @- for the standard input; '' removes the event that the key has")
 	f.StringVar(&kind, "type", "", "type of the event")
 	f.StringVar(&uid, "uid", "", "uid of the object that the key stands for")
@@ -337,7 +348,9 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 	f.String("max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
 	f.String("slack", "", "once it is due, it may wait this long to be delivered together with others; 0s is not at all")
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
-	c.Long = `Schedule a key. What no flag names stays as the key has it.`
+	c.Long = `Schedule a key. What no flag names stays as the key has it. So --in and --at move the next occurrence
+of a calendar; --policy replace ends the calendar.`
+	complete(c, "priority", "high", "normal", "low")
 	choices(c, "policy", policies...)
 	c.ValidArgsFunction = p.completeKeys
 	o = outputFlags(c, "json", "yaml")
@@ -346,7 +359,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 
 // keep schedules a key at the revision that it read, with the fields that the key has and
 // that no flag names: replacing an occurrence would drop them.
-func keep(ctx context.Context, src *source, key string, r sdk.Request, changed func(string) bool, conditions []sdk.Condition) (*sdk.Schedule, error) {
+func (e *env) keep(ctx context.Context, src *source, key string, r sdk.Request, changed func(string) bool, conditions []sdk.Condition) (*sdk.Schedule, error) {
 	for tries := 1; ; tries++ {
 		k, err := src.Get(ctx, key)
 		at := sdk.IfAbsent()
@@ -354,7 +367,7 @@ func keep(ctx context.Context, src *source, key string, r sdk.Request, changed f
 		case errors.Is(err, sdk.ErrNotFound):
 			k = &sdk.Schedule{}
 		case errors.Is(err, sdk.ErrForbidden):
-			return nil, fmt.Errorf("%w; --policy replace does not read the key, and drops its uid, reason, expiresAt, maxInterval and slack", err)
+			return nil, fmt.Errorf("%w; --policy replace does not read the key, and drops all that it has but its event and its priority", err)
 		case err != nil:
 			return nil, err
 		default:
@@ -375,6 +388,26 @@ func keep(ctx context.Context, src *source, key string, r sdk.Request, changed f
 		}
 		if !changed("slack") {
 			kept.Slack = k.Slack
+		}
+		if !changed("priority") {
+			kept.Priority = k.Priority
+		}
+		switch {
+		case k.Cron == "":
+		case r.Cron != "":
+			kept.Jitter = k.Jitter
+			if !changed("time-zone") {
+				kept.TimeZone = k.TimeZone
+			}
+		default: // only replace ends the calendar
+			kept.Policy = sdk.Earliest
+			due := r.DueAt
+			if r.Delay != nil {
+				due = e.now().Add(*r.Delay)
+			}
+			if k.State != sdk.InFlight && due.After(k.DueAt) {
+				kept.Policy = sdk.Latest
+			}
 		}
 		if len(conditions) > 0 {
 			return src.Schedule(ctx, key, kept, conditions...)

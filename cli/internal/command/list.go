@@ -172,6 +172,9 @@ func (e *env) described(o *object, counts *sdk.Counts, failed error) {
 	}
 	if failed == nil {
 		add("Keys", "%d pending, %d due, %d retrying, %d in flight", counts.Pending, counts.Due, counts.Retrying, counts.InFlight)
+		if text := why.Priorities(counts); text != "" {
+			add("By priority", "%s", text)
+		}
 		add("Dead letters", "%d", counts.DeadLetters)
 		add("Next due", "%s", e.relative(counts.NextDueAt))
 		add("Oldest due", "%s", e.relative(counts.OldestDueAt))
@@ -315,15 +318,15 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topR
 // printTop prints the lines, and returns how many sources did not answer.
 func (e *env) printTop(o *output, lines []topRow, all bool) (failed int, err error) {
 	sortTop(lines)
-	names := columns("Name", "Pending", "Due", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Scale", "Watched*", "Error")
+	names := columns("Name", "Pending", "Due", "High/normal/low?", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Scale", "Watched*", "Error")
 	if all {
 		names = append(columns("Namespace"), names...)
 	}
 	l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
 	for _, t := range lines {
-		row := []any{t.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", t.Error}
+		row := []any{t.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", t.Error}
 		if c := t.Counts; c != nil {
-			row = []any{t.Name, c.Pending, c.Due, c.Retrying, c.InFlight, c.DeadLetters, e.relative(c.OldestDueAt), e.relative(c.NextDueAt), dash(cmp.Or(c.Scale, &sdk.Scale{}).State), c.Watched, ""}
+			row = []any{t.Name, c.Pending, c.Due, dueByPriority(c), c.Retrying, c.InFlight, c.DeadLetters, e.relative(c.OldestDueAt), e.relative(c.NextDueAt), dash(cmp.Or(c.Scale, &sdk.Scale{}).State), c.Watched, ""}
 		} else {
 			failed++
 		}
@@ -335,6 +338,15 @@ func (e *env) printTop(o *output, lines []topRow, all bool) (failed int, err err
 		}
 	}
 	return failed, l.end(e.err, "No sources found.")
+}
+
+// dueByPriority are the due keys of each priority, "-" while all keys are normal.
+func dueByPriority(n *sdk.Counts) string {
+	p := n.Priorities
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d/%d", p[sdk.HighPriority].Due, p[sdk.NormalPriority].Due, p[sdk.LowPriority].Due)
 }
 
 // sortTop puts sources that do not answer first, then by the oldest due key, then by name.

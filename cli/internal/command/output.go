@@ -188,17 +188,19 @@ func line(v any) ([]byte, error) {
 	return printable.JSON(b.Bytes(), printable.IsTerminalControl), err
 }
 
-// column is a column of a table. A wide one is printed with -o wide only.
+// column is a column of a table. A wide one is printed with -o wide only, and an optional one from
+// the first row on that has a value for it, other than "-".
 type column struct {
-	name string
-	wide bool
+	name           string
+	wide, optional bool
 }
 
 func columns(names ...string) []column {
 	var all []column
 	for _, n := range names {
 		name, wide := strings.CutSuffix(n, "*")
-		all = append(all, column{name, wide})
+		name, optional := strings.CutSuffix(name, "?")
+		all = append(all, column{name, wide, optional})
 	}
 	return all
 }
@@ -215,13 +217,13 @@ type lister struct {
 	columns []column
 	kind    string // of the names
 	rows    []metav1.TableRow
-	tables  int
+	shown   int // columns of the last table
 	count   int
 	all     []any // for YAML and JSONPath
 }
 
 func (o *output) list(w io.Writer, kind string, columns []column) *lister {
-	return &lister{o: o, w: bufio.NewWriter(w), columns: columns, kind: kind}
+	return &lister{o: o, w: bufio.NewWriter(w), columns: slices.Clone(columns), kind: kind}
 }
 
 // add prints an item: the value itself, its name, or its cells.
@@ -278,18 +280,28 @@ func (l *lister) add(v any, name string, cells ...any) error {
 	return nil
 }
 
-// table prints the rows so far.
+// table prints the rows so far. The headers come again before rows that have more columns.
 func (l *lister) table() error {
 	t := &metav1.Table{Rows: l.rows}
+	for i := len(l.columns) - 1; i >= 0; i-- {
+		c := &l.columns[i]
+		if c.optional = c.optional && !slices.ContainsFunc(l.rows, func(r metav1.TableRow) bool { return r.Cells[i] != "-" }); c.optional {
+			for j := range l.rows {
+				l.rows[j].Cells = slices.Delete(l.rows[j].Cells, i, i+1)
+			}
+		}
+	}
 	for _, c := range l.columns {
 		definition := metav1.TableColumnDefinition{Name: c.name, Type: "string"}
 		if c.wide {
 			definition.Priority = 1
 		}
-		t.ColumnDefinitions = append(t.ColumnDefinitions, definition)
+		if !c.optional {
+			t.ColumnDefinitions = append(t.ColumnDefinitions, definition)
+		}
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: l.o.noHeaders || l.tables > 0, Wide: l.o.format == "wide"})
-	l.tables++
+	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: l.o.noHeaders || len(t.ColumnDefinitions) == l.shown, Wide: l.o.format == "wide"})
+	l.shown = len(t.ColumnDefinitions)
 	l.rows = nil
 	if err := p.PrintObj(t, l.w); err != nil {
 		return err

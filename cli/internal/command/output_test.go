@@ -118,6 +118,37 @@ func TestLister_Formats(t *testing.T) {
 	}
 }
 
+// An optional column is there from the first row on that has a value for it, and the headers come again.
+func TestLister_OptionalColumn(t *testing.T) {
+	t.Parallel()
+	some := columns("Key", "Priority?", "More*", "Due")
+	for range 2 { // the columns are of many lists
+		var out strings.Builder
+		l := (&output{}).list(&out, "", some)
+		for i := range 3 * rowsAtOnce {
+			rank := "-"
+			if i == rowsAtOnce+1 {
+				rank = "low"
+			}
+			if err := l.add(nil, "", "k", rank, "more", "now"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.end(io.Discard, ""); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for row := range strings.Lines(out.String()) {
+			if row = strings.Join(strings.Fields(row), " "); len(got) == 0 || got[len(got)-1] != row {
+				got = append(got, row)
+			}
+		}
+		if want := []string{"KEY DUE", "k now", "KEY PRIORITY DUE", "k - now", "k low now", "k - now"}; !slices.Equal(got, want) {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	}
+}
+
 // An answer is green, and red when it is about a problem.
 func TestPaint_ByTheProblem(t *testing.T) {
 	t.Parallel()

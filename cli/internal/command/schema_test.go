@@ -92,7 +92,7 @@ func normal(t *testing.T, text []byte) string {
 func TestOutput_HasItsShape(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	const key = `{"key":"k","revision":7,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":2,"inFlight":false,"uid":"u","reason":"r","maxInterval":"1h0m0s","slack":"10m0s",
+	const key = `{"key":"k","revision":7,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":2,"inFlight":false,"uid":"u","reason":"r","maxInterval":"1h0m0s","slack":"10m0s","cron":"0 3 * * *","timeZone":"Europe/Berlin","jitter":0.1,"priority":"low",
 		"expiresAt":"2050-01-01T00:00:00Z","tries":2,"nextAttemptAt":"2050-01-01T00:00:00Z","lastFailure":{"at":"2026-01-01T00:00:00Z","status":503,"error":"e","detail":"d \u001b"},
 		"event":{"id":"i","source":"s","type":"t","subject":"\u202e","time":"2026-01-01T00:00:00Z","n":1,"yes":true,"data":{"big":12345678901234567890}}}`
 	const letter = `{"key":"k","at":"2026-01-01T00:00:00Z","dueAt":"2026-01-01T00:00:00Z","attempts":1,"status":400,"error":"e","detail":"d","event":{"data_base64":"AAEC"}}`
@@ -102,6 +102,7 @@ func TestOutput_HasItsShape(t *testing.T) {
 	c.answers["PUT /ops/web/schedules/k"] = `201 {"key":"k","revision":8,"result":"created","state":"waiting","dueAt":"2050-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z","attempt":0,"inFlight":false}`
 	c.answers["GET /ops/web/events"] = "200 id: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"2026-01-01T00:00:00Z\",\"attempt\":1}\n\n"
 	c.source("dev", "scaled", scaled("Auto", `{"state":"Asleep","starts":40,"awakeSeconds":1800,"observedSeconds":7200,"lastStart":"1.3s"}`))
+	c.answers["GET /ops/web"] = "200 " + strings.Replace(healthy, "{", `{"priorities":{"high":{"pending":1,"due":0},"normal":{"pending":1,"due":0},"low":{"pending":1,"due":0}},`, 1)
 	alone := " -n ops --server " + c.adapter.URL
 	type row struct {
 		args  string

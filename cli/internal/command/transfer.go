@@ -250,8 +250,8 @@ func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) er
 // set are the attributes that the adapter sets, and that schedule: a request cannot give
 // them. Others, such as reschedulecause, are a part of the event.
 var set = []string{
-	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
-	"reschedulefinal",
+	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulepriority", "reschedulecron", "rescheduletimezone", "reschedulerevision",
+	"rescheduledueat", "rescheduleattempt", "reschedulefinal",
 }
 
 // unreadable is the error of a line without the names of Go's types.
@@ -282,7 +282,8 @@ func (i *importer) item(line []byte) (sdk.Item, error) {
 		return sdk.Item{}, errors.New("dueAt: is missing")
 	}
 	item := sdk.Item{Key: k.Key, Request: sdk.Request{
-		DueAt: k.DueAt, Policy: i.policy, Event: k.Event, MaxInterval: k.MaxInterval, Slack: k.Slack, ExpiresAt: k.ExpiresAt, UID: k.UID, Reason: k.Reason,
+		DueAt: k.DueAt, Cron: k.Cron, TimeZone: k.TimeZone, Jitter: k.Jitter, Priority: k.Priority, Policy: i.policy, Event: k.Event,
+		MaxInterval: k.MaxInterval, Slack: k.Slack, ExpiresAt: k.ExpiresAt, UID: k.UID, Reason: k.Reason,
 	}}
 	if v := item.Event; v != nil {
 		v.ID, v.Source, v.Time = "", "", time.Time{} // a request cannot set them
@@ -305,31 +306,56 @@ func share(key string, d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53))
 }
 
-// send schedules the items.
+// send schedules the items. A key with a calendar is due at its next instant, and then sooner if
+// the export has it sooner: a request has only one of both times.
 func (i *importer) send(ctx context.Context, items []sdk.Item) error {
 	if len(items) == 0 || i.dryRun {
 		i.created += len(items)
 		return ctx.Err()
 	}
-	outcomes, err := i.src.ScheduleAll(ctx, items...)
+	var sooner []sdk.Item
+	first := slices.Clone(items)
+	for n := range first {
+		if first[n].Cron != "" {
+			first[n].DueAt = time.Time{}
+		}
+	}
+	outcomes, err := i.src.ScheduleAll(ctx, first...)
 	if err != nil {
 		return err
 	}
-	for _, o := range outcomes {
+	for n, o := range outcomes {
 		switch {
 		case o.Err != nil:
-			if errors.Is(o.Err, sdk.ErrFull) || errors.Is(o.Err, sdk.ErrStorageFull) {
-				return o.Err // the others would fail too
+			if err := i.refused(&o); err != nil {
+				return err
 			}
-			i.failed.add(o.Err)
-			fmt.Fprintf(i.err, "%s: %s\n", printable.Line(o.Key), printable.Line(words(o.Err)))
 		case o.Schedule.Result == sdk.Kept:
 			i.kept++
 			i.failed.done++
 		default:
 			i.created++
 			i.failed.done++
+			if items[n].Cron != "" && items[n].DueAt.Before(o.Schedule.DueAt) && (i.policy != sdk.Latest || o.Schedule.Result == sdk.Created) {
+				sooner = append(sooner, sdk.Item{Key: o.Key, Request: sdk.Request{DueAt: items[n].DueAt, Policy: sdk.Earliest, Priority: items[n].Priority}})
+			}
 		}
 	}
+	outcomes, err = i.src.ScheduleAll(ctx, sooner...)
+	for _, o := range outcomes {
+		if o.Err != nil && err == nil {
+			err = i.refused(&o)
+		}
+	}
+	return err
+}
+
+// refused counts a key that was refused. It returns an error with which the others would fail too.
+func (i *importer) refused(o *sdk.Outcome) error {
+	if errors.Is(o.Err, sdk.ErrFull) || errors.Is(o.Err, sdk.ErrStorageFull) {
+		return o.Err
+	}
+	i.failed.add(o.Err)
+	fmt.Fprintf(i.err, "%s: %s\n", printable.Line(o.Key), printable.Line(words(o.Err)))
 	return nil
 }

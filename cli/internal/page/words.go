@@ -11,12 +11,15 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
 
 // functions are what templates call.
 var functions = template.FuncMap{
 	"text": text, "plain": plain, "instant": instant, "number": number, "plural": plural, "span": span, "href": href, "form": newForm, "stamp": stamp,
 	"status": status, "state": state, "member": memberBadge,
+	"calendar": why.Calendar, "priority": why.Priority, "priorities": why.Priorities,
 }
 
 // shapeless says whether a character has no shape of its own: it could reorder or hide the

@@ -123,23 +123,23 @@ func (t *Target) newestLetter(ctx context.Context) (newest *sdk.DeadLetter) {
 	return newest
 }
 
-// ahead counts the keys that are delivered before a due key: their list is in the order of
-// deliveries. nil: it is not known.
+// ahead counts the keys of its priority that are delivered before a due key: their list is in the
+// order of deliveries. nil: it is not known.
 func (t *Target) ahead(ctx context.Context, r *sdk.Schedule, now time.Time) *Ahead {
-	a := &Ahead{}
+	a, listed := &Ahead{}, 0
 	for k, err := range t.Client.List(ctx, sdk.ListOptions{State: sdk.Due, Order: sdk.ByDue, PageSize: maxListed}) {
 		switch {
 		case err != nil:
 			return nil
 		case k.Key == r.Key || k.DueAt.After(r.DueAt):
 			return a
-		case k.NextAttemptAt.After(now): // others go first
-		case a.Keys == maxListed:
+		case listed == maxListed:
 			a.More = true
 			return a
-		default:
+		case k.Priority == r.Priority && !k.NextAttemptAt.After(now): // else others go first
 			a.Keys++
 		}
+		listed++
 	}
 	return a
 }

@@ -26,7 +26,7 @@ type Facts struct {
 	Record *sdk.Schedule
 	// StartedAt is when the delivery of the record began that is under way; zero: unknown.
 	StartedAt time.Time
-	// Ahead are the keys that became due before the record.
+	// Ahead are the keys of its priority that became due before the record.
 	Ahead *Ahead
 	// History is the last outcomes of the key.
 	History sdk.History
@@ -36,7 +36,7 @@ type Facts struct {
 	Measured
 }
 
-// Ahead is how many keys became due before another one; with More there are more.
+// Ahead is how many keys became due before another one; with More there may be more.
 type Ahead struct {
 	Keys int
 	More bool

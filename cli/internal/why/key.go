@@ -20,6 +20,7 @@ func (f *Facts) record(a *answer) {
 	if r.Slack != nil {
 		a.add("slack", r.Slack.String())
 	}
+	a.add("calendar", Calendar(r)).add("priority", Priority(r))
 	a.time("waits for company until", f.Now, r.CompanyUntil)
 	a.time("expires", f.Now, r.ExpiresAt).add("uid", r.UID)
 	if r.Tries > 0 || r.Attempt > 0 {
@@ -77,12 +78,39 @@ func (f *Facts) lostBefore() string {
 	return fmt.Sprintf("; an event of it was given up %s because %s, and is kept as a dead letter", When(f.Now, f.DeadLetter.At), f.failed(lastOf(f.DeadLetter)))
 }
 
-// given says who set the time, if a reason was given.
+// given says what set the time: the key's calendar, and who, if a reason was given.
 func (f *Facts) given() string {
-	if f.Record.Reason == "" {
+	var by []string
+	if c := Calendar(f.Record); c != "" {
+		by = append(by, "calendar: "+c)
+	}
+	if f.Record.Reason != "" {
+		by = append(by, fmt.Sprintf("reason: %q", f.Record.Reason))
+	}
+	if by == nil {
 		return ""
 	}
-	return fmt.Sprintf(" (reason: %q)", f.Record.Reason)
+	return " (" + strings.Join(by, "; ") + ")"
+}
+
+// Priority is the priority of a key, "" if it is normal.
+func Priority(k *sdk.Schedule) string {
+	if k.Priority == sdk.NormalPriority {
+		return ""
+	}
+	return k.Priority.String()
+}
+
+// Calendar is the calendar of a key, "" without one.
+func Calendar(k *sdk.Schedule) string {
+	if k.Cron == "" {
+		return ""
+	}
+	text := k.Cron + " in " + cmp.Or(k.TimeZone, "UTC")
+	if k.Jitter > 0 {
+		text += fmt.Sprintf(", jitter %g", k.Jitter)
+	}
+	return text
 }
 
 func attempts(n int) string {
@@ -177,17 +205,7 @@ func (f *Facts) due(a *answer) *answer {
 	}
 	late := f.Now.Sub(from)
 	f.counts(a)
-	ahead := ""
-	if f.Ahead != nil {
-		n := Plural(f.Ahead.Keys, "key is", "keys are")
-		if f.Ahead.More {
-			n = fmt.Sprintf("more than %d keys are", f.Ahead.Keys)
-		}
-		if f.Ahead.Keys > 0 {
-			ahead = "; " + n + " before it"
-		}
-		a.number("keys due before it", int64(f.Ahead.Keys))
-	}
+	ahead := a.ahead(f)
 	if paused := f.paused(a, fmt.Sprintf("Key %q is due and not delivered", f.Key)); paused != nil {
 		return paused
 	}
@@ -204,6 +222,66 @@ func (f *Facts) due(a *answer) *answer {
 		return a.say(Queued, false, "Key %q has waited for its next attempt for %s longer than planned%s%s.", f.Key, Short(late), ahead, f.hint())
 	}
 	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, Short(late), ahead, f.hint())
+}
+
+// ahead says how many keys are delivered before a due one, "" if none is known.
+func (a *answer) ahead(f *Facts) string {
+	var before []string
+	verb := " is before it"
+	if n := higher(f); n > 0 {
+		a.number("due keys of higher priority", int64(n))
+		text := Plural(n, "key", "keys") + " of higher priority"
+		if f.Counts.Retrying > 0 { // some of them may wait for another attempt
+			text = "up to " + text
+		}
+		if before = append(before, text); n > 1 {
+			verb = " are before it"
+		}
+	}
+	if same := f.Ahead; same != nil {
+		a.number("keys due before it", int64(same.Keys))
+		text := Plural(same.Keys, "key", "keys")
+		if same.More {
+			text = "at least " + text
+		}
+		if len(before) > 0 {
+			text += " of its own"
+		}
+		if same.Keys > 0 {
+			before = append(before, text)
+		}
+		if same.Keys > 1 || len(before) > 1 {
+			verb = " are before it"
+		}
+	}
+	if before == nil {
+		return ""
+	}
+	return "; " + strings.Join(before, " and ") + verb
+}
+
+// higher is how many keys of a higher priority are due and wait for no other attempt, at most.
+func higher(f *Facts) (due int) {
+	if f.Counts == nil {
+		return 0
+	}
+	for p, n := range f.Counts.Priorities {
+		if p > f.Record.Priority {
+			due += n.Due
+		}
+	}
+	return min(due, max(f.Counts.Due-f.Counts.Retrying, 0))
+}
+
+// Priorities are the keys of each priority, "" while all are normal.
+func Priorities(n *sdk.Counts) string {
+	var all []string
+	for _, p := range []sdk.Priority{sdk.HighPriority, sdk.NormalPriority, sdk.LowPriority} {
+		if c := n.Priorities[p]; c.Pending > 0 {
+			all = append(all, fmt.Sprintf("%d %s, %d due", c.Pending, p, c.Due))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // absent answers about a key that is neither scheduled nor in flight.

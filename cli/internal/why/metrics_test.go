@@ -143,7 +143,7 @@ func TestMember_FromMetrics(t *testing.T) {
 }
 
 // Keys that became due at the same time are in front of the key in the order of the list;
-// one that waits for another attempt is not. There may be more than are counted.
+// one that waits for another attempt, or has another priority, is not. There may be more than are listed.
 func TestAsk_Ahead(t *testing.T) {
 	t.Parallel()
 	const key = `{"key":"%s","revision":1,"state":"due","dueAt":"2026-11-22T0%d:00:00Z"%s},`
@@ -154,7 +154,8 @@ func TestAsk_Ahead(t *testing.T) {
 	}{
 		"before it": {early + fmt.Sprintf(key, "a", 2, "") + fmt.Sprintf(key, "k", 2, "") + fmt.Sprintf(key, "l", 2, ""), Ahead{3, false}},
 		"it went":   {early + fmt.Sprintf(key, "l", 3, ""), Ahead{2, false}},
-		"more":      {strings.Repeat(early, 600), Ahead{maxListed, true}},
+		"others":    {fmt.Sprintf(key, "low", 1, `,"priority":"low"`) + fmt.Sprintf(key, "high", 1, `,"priority":"high"`) + early + fmt.Sprintf(key, "k", 2, ""), Ahead{2, false}},
+		"more":      {strings.Repeat(early, 600), Ahead{(2*maxListed + 1) / 3, true}},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {

@@ -215,6 +215,7 @@ func (f *Facts) counts(a *answer) {
 	}
 	a.add("keys", fmt.Sprintf("%d pending, %d due, %d retrying, %d in flight, %s", c.Pending, c.Due, c.Retrying, c.InFlight,
 		Plural(c.DeadLetters, "dead letter", "dead letters")))
+	a.add("by priority", Priorities(c))
 	a.time("next due", f.Now, c.NextDueAt).time("oldest due", f.Now, c.OldestDueAt)
 }
 

@@ -44,6 +44,13 @@ func retrying(status int, text string) *sdk.Schedule {
 	return &sdk.Schedule{Key: "k", State: "due", DueAt: at(-time.Hour), Tries: 3, Attempt: 3, NextAttemptAt: at(90 * time.Second), LastFailure: failure(status, text)}
 }
 
+// recurring is a key that waits, with a calendar.
+func recurring(cron, zone string, jitter float64, reason string) *sdk.Schedule {
+	k := &sdk.Schedule{State: "waiting", DueAt: at(5 * time.Hour), Reason: reason}
+	k.Cron, k.TimeZone, k.Jitter = cron, zone, jitter
+	return k
+}
+
 func letter(status int, text string) *sdk.DeadLetter {
 	return &sdk.DeadLetter{Key: "k", At: at(-time.Hour), DueAt: at(-2 * time.Hour), Attempts: 4, Status: status, Error: text}
 }
@@ -61,6 +68,16 @@ func busy(change func(*sdk.Counts)) *sdk.Counts {
 		change(c)
 	}
 	return c
+}
+
+// ranked are counts with due keys of each priority.
+func ranked(low, normal, high int) *sdk.Counts {
+	return busy(func(c *sdk.Counts) {
+		c.Due = low + normal + high
+		c.Priorities = map[sdk.Priority]sdk.PriorityCounts{
+			sdk.LowPriority: {Pending: low, Due: low}, sdk.NormalPriority: {Pending: normal + 5, Due: normal}, sdk.HighPriority: {Pending: high, Due: high},
+		}
+	})
 }
 
 // scaled is a source with a workload.
@@ -201,6 +218,9 @@ var cases = map[string]struct {
 	}), Counts: scaling("Awake", time.Hour, "", "")}, Idle, true, "Nothing waits"},
 
 	"waiting": {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"waits, by a calendar": {Facts{Source: ready(nil), Key: "k", Record: recurring("0 3 * * *", "Europe/Berlin", 0.1, "nightly")}, Waiting, true,
+		"comes in 5h0m (calendar: 0 3 * * * in Europe/Berlin, jitter 0.1; reason: \"nightly\")"},
+	"waits, by a calendar in UTC": {Facts{Source: ready(nil), Key: "k", Record: recurring("@daily", "", 0, "")}, Waiting, true, "(calendar: @daily in UTC)."},
 	"waits, and was given up": {Facts{Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(time.Hour)}, DeadLetter: letter(400, "")}, Waiting, true,
 		"its time comes in 1h0m; an event of it was given up 1h0m ago because the sink answered 400 Bad Request, and is kept as a dead letter."},
 	"expires first": {Facts{Key: "k", Record: &sdk.Schedule{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
@@ -243,11 +263,16 @@ var cases = map[string]struct {
 	"for company":         {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute), CompanyUntil: at(9 * time.Minute)}}, ForCompany, true, "Key \"k\" is due and waits for company until " + at(9*time.Minute).Local().Format("15:04") + ", in 9m0s."},
 	"source, for company": {Facts{Source: ready(nil), Counts: busy(func(c *sdk.Counts) { c.CompanyUntil = at(9 * time.Minute) })}, ForCompany, true, "is healthy and waits for company until"},
 	"queued":              {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Ahead: &Ahead{3, false}}, Queued, false, "due for 1m0s and no delivery of it has begun; 3 keys are before it"},
-	"queued again":        {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Hour), Tries: 1, NextAttemptAt: at(-time.Minute)}}, Queued, false, "waited for its next attempt for 1m0s longer than planned"},
-	"all slots":           {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *sdk.Counts) { c.InFlight = 100 }), Ahead: &Ahead{1000, true}}, AtMaxInFlight, false, "all 100 slots of limits.maxInFlight are taken; more than 1000 keys"},
-	"one slot":            {Facts{Source: ready(func(s *Source) { s.MaxInFlight = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}, Counts: busy(nil)}, AtMaxInFlight, true, "because the only slot of limits.maxInFlight is taken."},
-	"rate limited":        {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil)}, AtMaxPerSecond, false, "only 5 deliveries"},
-	"one a second":        {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}, Counts: busy(nil)}, AtMaxPerSecond, true, "lets only 1 delivery start a second."},
+	"queued, low": {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", Priority: sdk.LowPriority, DueAt: at(-time.Minute)}, Counts: ranked(0, 300, 10), Ahead: &Ahead{3, false}}, Queued, false,
+		"begun; 310 keys of higher priority and 3 keys of its own are before it"},
+	"queued, normal":     {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: ranked(300, 5, 1), Ahead: &Ahead{}}, Queued, false, "begun; 1 key of higher priority is before it"},
+	"queued, high":       {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", Priority: sdk.HighPriority, DueAt: at(-time.Minute)}, Counts: ranked(300, 5, 2), Ahead: &Ahead{1, false}}, Queued, false, "begun; 1 key is before it"},
+	"queued, some retry": {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: func() *sdk.Counts { c := ranked(2, 0, 9); c.Retrying = 4; return c }()}, Queued, false, "begun; up to 7 keys of higher priority are before it"},
+	"queued again":       {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Hour), Tries: 1, NextAttemptAt: at(-time.Minute)}}, Queued, false, "waited for its next attempt for 1m0s longer than planned"},
+	"all slots":          {Facts{Source: ready(nil), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *sdk.Counts) { c.InFlight = 100 }), Ahead: &Ahead{1000, true}}, AtMaxInFlight, false, "all 100 slots of limits.maxInFlight are taken; at least 1000 keys are before it"},
+	"one slot":           {Facts{Source: ready(func(s *Source) { s.MaxInFlight = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}, Counts: busy(nil)}, AtMaxInFlight, true, "because the only slot of limits.maxInFlight is taken."},
+	"rate limited":       {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil)}, AtMaxPerSecond, false, "only 5 deliveries"},
+	"one a second":       {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Second)}, Counts: busy(nil)}, AtMaxPerSecond, true, "lets only 1 delivery start a second."},
 	"last of a rate": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 1 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *sdk.Counts) { c.Due = 1 })},
 		AtMaxPerSecond, false, "limits.maxPerSecond"},
 	"below the rate": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 500 }), Key: "k", Record: &sdk.Schedule{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil), Measured: Measured{NamespaceLimits: &NamespaceLimits{MaxPerSecond: 2000, Queued: 300}}},
@@ -419,7 +444,7 @@ func TestExplain_NoControlCharacters(t *testing.T) {
 	t.Parallel()
 	const bad = "k\x1b[2J\nkey: good\u202e"
 	r := retrying(0, bad)
-	r.LastFailure.Detail, r.Reason, r.UID = bad, bad, bad
+	r.LastFailure.Detail, r.Reason, r.UID, r.Cron, r.TimeZone = bad, bad, bad, bad, bad
 	for name, f := range map[string]Facts{
 		"key":     {Key: bad, Record: r},
 		"source":  {Record: r, Counts: &sdk.Counts{}},
