@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/reschedule-dev/reschedule/cli/internal/why"
 )
@@ -293,18 +294,21 @@ func newUpdate(p *program) *cobra.Command {
 	})
 }
 
-// updateSpec reads, changes and writes the object, at the version that was read.
+// updateSpec reads, changes and writes the object, at the version that was read. The controller and the adapter write
+// its status meanwhile, so that it may have to be read again.
 func (s *session) updateSpec(ctx context.Context, c *cobra.Command, name string) error {
 	r := s.api.Resource(sourceResource).Namespace(s.namespace)
-	o, err := r.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		o, err := r.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err := s.setSpec(c, o); err != nil {
+			return err
+		}
+		_, err = r.Update(ctx, o, metav1.UpdateOptions{})
 		return err
-	}
-	if err := s.setSpec(c, o); err != nil {
-		return err
-	}
-	_, err = r.Update(ctx, o, metav1.UpdateOptions{})
-	return err
+	})
 }
 
 func newApply(p *program) *cobra.Command {
