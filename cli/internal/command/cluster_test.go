@@ -299,6 +299,8 @@ func TestSources_CreateUpdateApply(t *testing.T) {
 	run(exitNotFound, "update", "third", "--delay", "1s")
 	c.refuse["PUT /"] = 409
 	run(exitConflict, "update", "new", "--delay", "1s")
+	c.refuseOnce = true // its status was written in between
+	run(0, "update", "new", "--delay", "1s")
 	if errs := run(exitUnavailable, "create", "slow", "--sink", "x", "--wait", "--wait-timeout", "50ms"); !strings.Contains(errs, "is not Ready after 50ms") {
 		t.Errorf("waited: %s", errs)
 	}

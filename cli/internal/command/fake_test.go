@@ -33,7 +33,8 @@ import (
 type cluster struct {
 	t      *testing.T
 	mu     sync.Mutex
-	refuse map[string]int // a status, by method and a part of the path
+	refuse     map[string]int // a status, by method and a part of the path
+	refuseOnce bool           // each only once
 	fakeAPI
 	fakeAdapter
 	forwards
@@ -165,6 +166,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	c.calls = append(c.calls, r.Method+" "+r.URL.Path)
 	for what, status := range c.refuse {
 		if method, part, _ := strings.Cut(what, " "); method == r.Method && strings.Contains(r.URL.Path, part) {
+			if c.refuseOnce {
+				delete(c.refuse, what)
+			}
 			refuseWith(w, status)
 			return
 		}
