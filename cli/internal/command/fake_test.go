@@ -31,8 +31,8 @@ import (
 
 // cluster is a fake API server, with a fake adapter behind its port-forward.
 type cluster struct {
-	t      *testing.T
-	mu     sync.Mutex
+	t          *testing.T
+	mu         sync.Mutex
 	refuse     map[string]int // a status, by method and a part of the path
 	refuseOnce bool           // each only once
 	fakeAPI
