@@ -185,13 +185,18 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 	return nil, 0, Guest
 }
 
-// Outranked reports whether a due row goes before this one once all go that are due.
+// Outranked reports whether a due row goes before one that was popped, once all go that are due. Where that was the
+// last row of its band the bands below are hidden; they count all the same if all are in the order of time.
 func (p *Page) Outranked(r Row, now int64) bool {
-	for i, b := range p.open() {
+	for i := range p.bands {
 		if i > int(r.Band) && !p.flat {
 			break
 		}
-		if len(b.rows) > 0 && b.rows[0].At <= now && b.rows[0].Slack != Apart && (i < int(r.Band) && !p.flat || compare(b.rows[0], r) < 0) {
+		b := &p.bands[i]
+		if len(b.rows) == 0 || b.rows[0].At > now || b.rows[0].Slack == Apart {
+			continue
+		}
+		if i < int(r.Band) && !p.flat || compare(b.rows[0], r) < 0 {
 			return true
 		}
 	}
