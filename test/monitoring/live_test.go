@@ -120,7 +120,7 @@ func work(ctx context.Context, t *testing.T, a *harness.Adapter) {
 			if name != "warm" { // a sink that has just had a delivery is not woken
 				call(http.MethodPut, fmt.Sprintf("%s/schedules/key%d", name, i%40), `{"delay":0}`)
 			}
-			call(http.MethodPut, name+"/schedules/later", `{"delay":3600}`)
+			call(http.MethodPut, name+"/schedules/later", `{"delay":3600,"priority":"low"}`)
 		}
 		call(http.MethodPut, "warm/schedules/soon", `{"delay":2,"policy":"keep"}`)
 		call(http.MethodPut, "ok/schedules/late", `{"expiresAt":"2001-01-01T00:00:00Z"}`)
