@@ -19,7 +19,7 @@ const (
 
 func isNote(s store.WatchState) bool { return s.Watch == noteID && s.Scope == noteScope }
 
-// pageOfSchedule is how many keys move at a time, and movePause how long a source waits after an error.
+// pageOfSchedule is how many keys move at a time, at most, and movePause how long a source waits after an error.
 const (
 	pageOfSchedule = 256
 	movePause      = time.Second
@@ -92,7 +92,7 @@ func (s follower) note() (on schedule.Calendar, noted bool, err error) {
 
 // onSchedule returns the keys of the next page that wait for an instant of a schedule of the source.
 func (s follower) onSchedule(after string) (keys []string, last string, more bool, err error) {
-	items, more, err := s.q.store.List(s.uid, "", after, pageOfSchedule, false)
+	items, more, err := s.q.store.List(s.uid, "", after, min(pageOfSchedule, s.q.cfg.PageRows), false)
 	for _, i := range items {
 		if i.Entry != nil && i.Entry.OnSchedule {
 			keys = append(keys, i.Key)
@@ -126,6 +126,9 @@ func (s follower) moveLocked(keys []string) (wake bool, err error) {
 	in := schedule.Inputs{Source: s.Spec(), Now: s.now()}
 	var changes []store.Change
 	for _, key := range keys {
+		if f := s.stripes.flight(key); f != nil && f.Own { // it may be ahead again: the clock was set back
+			continue
+		}
 		old, _, err := s.get(key, outline)
 		if err != nil {
 			return false, fmt.Errorf("queue: key %q: %w", key, err)

@@ -96,6 +96,35 @@ func TestFollow_KeysMoveWithTheSchedule(t *testing.T) {
 	})
 }
 
+// An edit of the schedule while a key is in delivery, and the clock was set back to before its time, leaves no second
+// row of the key in the store: it is delivered once more, at the next instant of the new schedule.
+func TestFollow_NoSecondRowInDelivery(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var offset atomic.Int64
+		h := newFixture(t, onSchedule("10 * * * *"))
+		h.now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+		h.restart()
+		s := h.sources[0]
+		must(t, errorOf(s.Schedule("k", &schedule.Request{}, nil)))
+		time.Sleep(10 * time.Minute)
+		d := take(t, s)
+		offset.Store(int64(-5 * time.Minute))
+		must(t, errorOf(h.q.Set(onSchedule("20 * * * *"))))
+		synctest.Wait()
+		must(t, errorOf(s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded})))
+		if got := minutes(t, s, "k"); got[0] != 20 {
+			t.Errorf("the next one is at minute %d", got[0])
+		}
+		h.check("after the run")
+		if n, err := s.CancelAll(t.Context(), ""); n != 1 || err != nil {
+			t.Errorf("%d keys wait: %v", n, err)
+		}
+		if c, err := s.Counts(); !c.NextDueAt.IsZero() || c.Due != 0 || err != nil {
+			t.Errorf("a row is left: %+v, %v", c, err)
+		}
+	})
+}
+
 // Keys move after a restart too, when the schedule changed meanwhile, or the adapter ended while they moved; only then.
 func TestFollow_SurvivesRestarts(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -26,6 +26,7 @@ type fixture struct {
 	settings []*schedule.Spec
 	sources  []*Source
 	wrap     func(store.Store) store.Store
+	now      func() time.Time // nil: the clock of the bubble
 }
 
 // tenantSource is a source of a namespace, with the ceilings of that.
@@ -75,7 +76,7 @@ func (h *fixture) open() {
 	if h.wrap != nil {
 		db = h.wrap(db)
 	}
-	h.q, err = Open(Config{Store: db, Fatal: fatal, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }})
+	h.q, err = Open(Config{Store: db, Now: h.now, Fatal: fatal, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }})
 	must(h.t, err)
 	h.sources = nil
 	for _, s := range h.settings {
