@@ -140,13 +140,15 @@ func (e *Entry) follow(old *Entry, tick, until time.Time) {
 }
 
 // Moved returns the entry at the next instant of its source's schedule, if its time came from an earlier schedule and
-// has not come yet; else nil.
+// has not come yet; else nil, also when it is at that instant already: then there is nothing to write.
 func (e *Entry) Moved(in Inputs) *Entry {
 	if !e.OnSchedule || in.Source.Calendar == nil || !e.At().After(in.Now) || !e.RetryAt.IsZero() || !e.dueAgainAt().IsZero() {
 		return nil
 	}
 	n := *e
 	n.Revision, n.PreviousDueAt = in.Revision, e.DueAt
-	n.DueAt = in.Source.Calendar.due(&in, in.Now, in.Source.Ceilings.MinDelay)
+	if n.DueAt = in.Source.Calendar.due(&in, in.Now, in.Source.Ceilings.MinDelay); n.DueAt.Equal(e.DueAt) {
+		return nil
+	}
 	return &n
 }

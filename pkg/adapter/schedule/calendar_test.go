@@ -260,9 +260,9 @@ func TestMoved_OnlyKeysOfTheSchedule(t *testing.T) {
 	if n == nil || !n.DueAt.Equal(at(t, "09:15:00")) || !n.PreviousDueAt.Equal(at(t, "09:30:00")) || n.Revision != 9 || n.Occurrence != 5 || !n.OnSchedule || n.Event != older {
 		t.Errorf("%+v", n)
 	}
-	between, due := on(nil), on(nil)
-	between.RetryAt, due.DueAt = t0.Add(time.Hour), t0
-	for name, e := range map[string]*Entry{"its own": on(hourly), "a delay": &waitingKey, "due": due, "between attempts": between} {
+	between, due, there := on(nil), on(nil), on(nil)
+	between.RetryAt, due.DueAt, there.DueAt = t0.Add(time.Hour), t0, at(t, "09:15:00")
+	for name, e := range map[string]*Entry{"its own": on(hourly), "a delay": &waitingKey, "due": due, "between attempts": between, "there already": there} {
 		if n := e.Moved(in); n != nil {
 			t.Errorf("%s: moved to %s", name, n.DueAt)
 		}
