@@ -24,8 +24,8 @@
 // work with the trace, so that a misreading is less likely to be in both.
 //
 // Files: trace.go is the trace; judge.go follows each key through it; promises.go and
-// lateness.go are the invariants, sinkless.go the ones without a sink, rules.go what
-// they cannot decide. world.go is the process, disk.go what it stands on, sink.go its
+// lateness.go are the invariants, sinkless.go the ones without a sink, rules.go and
+// calendar.go what they cannot decide. world.go is the process, disk.go what it stands on, sink.go its
 // Sender, workload.go its API of workloads; driver.go, steps.go and requests.go are the
 // history; run.go runs, replays and shrinks.
 //

@@ -18,7 +18,6 @@ import (
 // call makes a call and waits until it is applied; its answer may take longer.
 func (w *world) call(c *call) {
 	p := w.p
-	c.random = float64(w.random.Load()) / (1 << 53)
 	w.note(c)
 	w.calls.Go(func() {
 		a := c.make(p.sources[c.uid])
@@ -142,6 +141,7 @@ func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Spec {
 		d := pick(r, 0, time.Millisecond, 10*time.Second, time.Hour)
 		s.Delivery.BackoffMax = &d
 	}
+	s.Calendar = randomCalendar(r, 5)
 	s.Slack, s.Company = pick(r, 0, 0, time.Second, time.Minute, 10*time.Minute, 2*time.Hour), pick(r, 0, schedule.DefaultCompany, time.Minute)
 	w.randomWorkload(r, s)
 	if fnv(uid)%2 == 0 && !s.Scale.Sinkless { // the same over all settings of a source
@@ -168,6 +168,9 @@ func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Re
 		q.Backoff = &schedule.Backoff{Base: pick(r, 0, time.Millisecond, time.Second, time.Minute), Factor: pick(r, 1, 1.5, 2, 10),
 			Cap: pick(r, time.Second, 1000*time.Second, time.Hour), MaxAttempts: pick[uint32](r, 0, 0, 1, 2, 3)}
 	}
+	if q.Calendar = randomCalendar(r, 8); q.Calendar != nil {
+		q.Delay, q.DueAt, q.Backoff = nil, time.Time{}, nil
+	}
 	q.Priority = pick(r, schedule.NormalPriority, schedule.NormalPriority, schedule.LowPriority, schedule.HighPriority)
 	if r.IntN(5) == 0 {
 		q.Jitter = pick(r, 0.1, 0.5, 1)
@@ -184,7 +187,7 @@ func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Re
 			Type: pick(r, "dev.knative.apiserver.ref.update", "dev.knative.apiserver.ref.update", "dev.knative.apiserver.ref.delete")}
 		q.Backoff = nil
 		if r.IntN(2) == 0 {
-			q.Delay, q.DueAt, q.Policy = nil, time.Time{}, ""
+			q.Delay, q.DueAt, q.Calendar, q.Policy = nil, time.Time{}, nil, ""
 		}
 		return q
 	}
@@ -206,6 +209,17 @@ func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Re
 	}
 	q.Conditions = w.conditions(r, uid, name)
 	return q
+}
+
+// randomCalendar draws one, or, most often, none: one of so many has one. What comes often is rare.
+func randomCalendar(r *rand.Rand, of int) *schedule.Calendar {
+	if r.IntN(of) > 0 {
+		return nil
+	}
+	return &schedule.Calendar{
+		Cron:     pick(r, "* * * * *", "*/5 * * * *", "*/5 * * * *", "@hourly", "@hourly", "0 */6 * * *", "30 1-3 * * *", "30 1-3 * * *", "30 2 * * MON-FRI"),
+		TimeZone: pick(r, "", "Europe/Berlin", "Europe/Berlin", "America/New_York", "Asia/Kolkata"),
+	}
 }
 
 func (w *world) conditions(r *rand.Rand, uid, name string) (c schedule.Conditions) {

@@ -15,6 +15,7 @@ import (
 type judge struct {
 	at, wall time.Time // of the moment
 	failed   string    // the first broken promise
+	random   float64   // what jitter draws
 
 	sources map[string]*source         // by uid
 	of      map[*schedule.Spec]*source // by settings
@@ -70,6 +71,7 @@ type occurrence struct {
 	uid, reason string
 	event       *schedule.Event
 	dead        *letter
+	pace
 }
 
 // letter is what a dead letter says.
@@ -97,6 +99,7 @@ type delivery struct {
 	key    *key
 	of     *occurrence
 	at     time.Time // in the bubble's time
+	began  time.Time // by the adapter's clock
 
 	overtaken bool // something: of is not the key's newest any more
 	replaced  bool // a request that replaces the occurrence: no retry
@@ -138,6 +141,7 @@ type source struct {
 	gone      bool
 	before    map[*key]bool // keys that were there when a call of several began: they count until it ends
 	appliedAt time.Time     // when its settings changed, in the bubble's time
+	endedAt   time.Time     // when a key ended without a sink, in the bubble's time
 	slackAt   time.Time     // when slack or company of the source changed, in the bubble's time
 	awake     awakening
 	load
@@ -165,6 +169,7 @@ type change struct {
 	k      *key
 	old    *occurrence
 	at     time.Time // in the bubble's time
+	to     *mark     // of a move to the schedule of the source: the revision
 	by     string    // the key whose delivery, or whose dead letter's, has ended; "" for another change
 }
 
@@ -219,12 +224,16 @@ func (j *judge) see(m moment) {
 		j.jump(e.by)
 	case slow:
 		j.slowUntil = e.until
+	case drawn:
+		j.random = e.random
 	case *call:
 		j.call(e)
 	case answered:
 		j.answer(e)
 	case *start:
 		j.start(e)
+	case unreached:
+		j.sources[e.uid].unreached(j.at)
 	case end:
 		j.end(e)
 	case ended:
@@ -266,7 +275,11 @@ func (j *judge) apply(settings *schedule.Spec) {
 	if old := s.settings; old != nil && (old.Slack != settings.Slack || old.Company != settings.Company) {
 		s.slackAt = j.at
 	}
+	edited := s.settings != nil && !sameCalendar(s.settings.Calendar, settings.Calendar)
 	s.settings, s.appliedAt, j.of[settings] = settings, j.at, s
+	if edited {
+		following{j}.edited(s)
+	}
 }
 
 // call applies a call as its requests say, and notes the right answer.
@@ -285,7 +298,7 @@ func (j *judge) call(c *call) {
 	case callTogether:
 		undo := j.save(s)
 		for i := range c.items {
-			if want.code = j.request(s, s.key(c.items[i].Key), &c.items[i].Request, c.random).code; want.code != "" {
+			if want.code = j.request(s, s.key(c.items[i].Key), &c.items[i].Request).code; want.code != "" {
 				undo()
 				break
 			}
@@ -304,7 +317,7 @@ func (j *judge) call(c *call) {
 		}
 	default:
 		for i := range c.items {
-			want.answers = append(want.answers, j.request(s, s.key(c.items[i].Key), &c.items[i].Request, c.random))
+			want.answers = append(want.answers, j.request(s, s.key(c.items[i].Key), &c.items[i].Request))
 		}
 	}
 	s.before = nil
@@ -342,7 +355,7 @@ func (j *judge) start(e *start) {
 	if s.settings.Scale.Sinkless {
 		j.broken(nothingSent, "key %q of %s", e.Key, s.settings.UID)
 	}
-	d := &delivery{start: e, source: s, key: k, of: k.newest, at: j.at}
+	d := &delivery{start: e, source: s, key: k, of: k.newest, at: j.at, began: j.wall}
 	for _, i := range ofDeliveries {
 		if problem := i.check(j, d); problem != "" {
 			j.broken(i.promise, "key %q: %s\n  the key: %s", k.name, problem, k.describe())
@@ -441,7 +454,14 @@ func (j *judge) restart(f found) {
 			k.newest, k.since = restarted(k.newest), j.at
 		}
 	}
+	moves := slices.DeleteFunc(slices.Clone(j.changes[j.durable:]), func(c change) bool { return c.to == nil })
 	j.changes, j.durable = nil, 0
+	for _, c := range moves { // whether the restart has made it again cannot be seen
+		if c.at = j.at; c.k.newest != nil && c.k.newest.rev == c.to {
+			j.changes = append(j.changes, c)
+		}
+	}
+	following{j}.restarted(f)
 }
 
 // lostLast sorts the changes by deliveries that ended at one instant, the newest one, so that changes of keys that a
@@ -479,10 +499,10 @@ func (j *judge) isFound(c change, f found) bool {
 	}
 	for _, v := range f.views[uid] {
 		if v.Key == c.k.name {
-			return j.found(restarted(now), v, true) == ""
+			return j.found(c.source, restarted(now), v, true) == ""
 		}
 	}
-	return j.found(restarted(now), schedule.View{}, false) == ""
+	return j.found(c.source, restarted(now), schedule.View{}, false) == ""
 }
 
 // mismatch says how what a restart found differs from the keys.
@@ -505,8 +525,8 @@ func (j *judge) mismatch(f found) string {
 				continue
 			}
 			v, there := views[k.name]
-			if diff := j.found(restarted(k.newest), v, there); diff != "" {
-				return fmt.Sprintf("%s/%s: %s", uid, k.name, diff)
+			if diff := j.found(s, restarted(k.newest), v, there); diff != "" {
+				return fmt.Sprintf("%s/%s: %s: %s", uid, k.name, diff, k.describe())
 			}
 			delete(views, k.name)
 		}
@@ -520,8 +540,21 @@ func (j *judge) mismatch(f found) string {
 	return ""
 }
 
-// found says how what a restart found of a key differs from an occurrence.
-func (j *judge) found(o *occurrence, v schedule.View, there bool) string {
+// found says how what a restart found of a key differs from an occurrence. Keys may have moved to the schedule of their
+// source, and must have if their time was from another.
+func (j *judge) found(s *source, o *occurrence, v schedule.View, there bool) string {
+	n := following{j}.moved(s, o)
+	if n == nil || !there {
+		return o.differs(j, v, there)
+	}
+	diff := n.differs(j, v, there)
+	if diff != "" && sameCalendar(o.on, s.settings.Calendar) {
+		return o.differs(j, v, there)
+	}
+	return diff
+}
+
+func (o *occurrence) differs(j *judge, v schedule.View, there bool) string {
 	switch {
 	case !there && (o == nil || o.expired(j.wall)):
 		return ""

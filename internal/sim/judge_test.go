@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,41 @@ var spoiled = []spoiling{
 		}
 	})},
 	{getTells, spoil(func(g *got) { g.there = !g.there })},
+	// A calendar fires for each of the instants that were missed.
+	{neverEarly, func(m moment) []moment {
+		e, ok := m.what.(end)
+		if !ok || e.Entry.Calendar == nil || e.Kind != schedule.Succeeded || e.Again != nil || e.Never {
+			return nil
+		}
+		return []moment{m, {m.at, m.wall, &start{e.Attempt}}}
+	}},
+	// It ends with its first occurrence.
+	{getTells, spoilCalendars(func(s *sight, v schedule.View) { delete(s.views, v.Key) })},
+	// It follows the clock of another zone, and the answer does not tell which.
+	{getTells, spoilCalendars(func(s *sight, v schedule.View) {
+		v.Entry.DueAt = v.DueAt.Add(-30 * time.Minute)
+		s.views[v.Key] = v
+	})},
+	{rightAnswer, spoil(func(a *answered) {
+		a.scheduled = slices.Clone(a.scheduled)
+		for i := range a.scheduled {
+			if e := a.scheduled[i].View.Entry; e != nil && e.Calendar != nil {
+				n := *e
+				n.Calendar = &schedule.Calendar{Cron: e.Calendar.Cron, TimeZone: e.Calendar.TimeZone + "x", Jitter: e.Calendar.Jitter}
+				a.scheduled[i].View.Entry = &n
+			}
+		}
+	})},
+	// An edit of the schedule does not reach the keys that wait.
+	{getTells, func(m moment) []moment {
+		a, ok := m.what.(applied)
+		if !ok || a.Calendar == nil {
+			return nil
+		}
+		other := *a.Spec
+		other.Calendar = &schedule.Calendar{Cron: "@hourly", TimeZone: "Asia/Kolkata"}
+		return []moment{m, {m.at, m.wall, applied{&other}}}
+	}},
 	{listsAgree, spoilSight(func(s *sight) { s.list = append(slices.Clone(s.list), schedule.View{}) })},
 	{countsAgree, spoilSight(func(s *sight) { s.counts.Pending += 100 })},
 	{nothingLost, spoil(func(f *found) { f.views = nil })},
@@ -148,6 +184,25 @@ func spoilSight(change func(*sight)) func(moment) []moment {
 		other := *s
 		change(&other)
 		return []moment{{m.at, m.wall, &other}}
+	}
+}
+
+// spoilCalendars changes what is seen of a key with a calendar of its own that waits.
+func spoilCalendars(change func(*sight, schedule.View)) func(moment) []moment {
+	return func(m moment) []moment {
+		s, ok := m.what.(*sight)
+		if !ok {
+			return nil
+		}
+		for _, v := range s.views {
+			if v.Calendar != nil && v.State == schedule.Waiting {
+				other, e := *s, *v.Entry
+				other.views, v.Entry = maps.Clone(s.views), &e
+				change(&other, v)
+				return []moment{{m.at, m.wall, &other}}
+			}
+		}
+		return nil
 	}
 }
 

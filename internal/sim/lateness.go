@@ -56,6 +56,13 @@ func (s *source) limit(perSecond int, now time.Time) {
 	}
 }
 
+// unreached counts an attempt that makes no connection, unless a change calls it off.
+func (s *source) unreached(now time.Time) {
+	if s != nil && s.settings.MaxPerSecond > 0 {
+		s.blockedAt, s.unsure = now.Add(time.Second), true
+	}
+}
+
 // take counts a delivery that starts, give one that ends.
 func (s *source) take(d *delivery, now time.Time) {
 	if s.unsure = s.unsure && now.Before(s.blockedAt); s.unsure {

@@ -307,6 +307,7 @@ func (c comparison) difference() string {
 		unless(sameEvent(v.Event, o.event), "event %+v, want %+v", v.Event, o.event), same("maxInterval", interval(v.MaxInterval), interval(o.maxInterval)),
 		same("slack", interval(v.Slack), interval(o.slack)), same("mayWait", v.MayWait, o.mayWait),
 		same("priority", v.Priority, o.priority),
+		same("calendar", calendarIn(v.Entry), o.calendar.shown()),
 	)
 }
 
@@ -321,8 +322,9 @@ func sameEvent(a, b *schedule.Event) bool {
 func (j *judge) drained() {
 	for uid, s := range j.sources {
 		for _, k := range s.keys {
-			again := s.settings.Scale.Sinkless && !k.letter && k.newest != nil && s.interval(k.newest.maxInterval) > 0 // no answer ends it
-			if k.shown(j.wall) != nil && !(again && k.newest.dueAt.After(j.wall)) {
+			again := s.settings.Scale.Sinkless && !k.letter && k.newest != nil && // no answer ends it
+				(k.newest.calendar != nil || s.interval(k.newest.maxInterval) > 0 && k.newest.dueAt.After(j.wall))
+			if k.shown(j.wall) != nil && !again {
 				j.broken(allIsDelivered, "%s/%q is not: %s", uid, k.name, k.describe())
 			}
 		}
@@ -335,8 +337,8 @@ func (k *key) describe() string {
 	}
 	text := "nothing"
 	if o := k.newest; o != nil {
-		text = fmt.Sprintf("rev %d occ %d priority %s due %s mayWait %v retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order, o.priority,
-			stamp(o.dueAt), o.mayWait, stamp(o.retryAt), stamp(o.expiresAt), stamp(o.olderAt), stamp(o.owedAt), o.attempt, o.tries, o.uid, o.event, o.dead)
+		text = fmt.Sprintf("rev %d occ %d priority %s due %s calendar %+v on %+v mayWait %v retry %s expires %s older %s owed %s attempt %d tries %d uid %q event %+v dead %+v", o.rev.number, o.occ.order, o.priority,
+			stamp(o.dueAt), o.calendar, o.on, o.mayWait, stamp(o.retryAt), stamp(o.expiresAt), stamp(o.olderAt), stamp(o.owedAt), o.attempt, o.tries, o.uid, o.event, o.dead)
 	}
 	if d := k.out; d != nil {
 		text += fmt.Sprintf("; in delivery: rev %d overtaken %v replaced %v cancelled %v", d.of.rev.number, d.overtaken, d.replaced, d.cancelled)

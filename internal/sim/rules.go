@@ -31,7 +31,7 @@ func misses(c *schedule.Conditions, o *occurrence) bool {
 }
 
 // request applies a request to a key.
-func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) answer {
+func (j *judge) request(s *source, k *key, r *schedule.Request) answer {
 	now := j.wall
 	cur, waiting := k.shown(now), k.waiting(now) // with nothing waiting, cur is in delivery
 	a := answer{key: k, result: schedule.Created, now: now, inFlight: k.out != nil}
@@ -76,12 +76,18 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 			n.expiresAt = cmp.Or(n.expiresAt, was.expiresAt)
 		}
 	}
-	delay, ok := s.delay(&was, n, r)
+	n.calendarOf(r, &was, policy != schedule.Replace, waiting == nil)
+	asked, ok := following{j}.asked(s, &was, n, r)
 	if !ok {
 		return answer{code: schedule.CodeExhausted}
 	}
-	asked := now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*random)), schedule.MaxDuration))
-	n.dueAt, n.mayWait = asked, named(r, now) || exhausted(r, &was)
+	if cur != nil && waiting == nil && r.Calendar == nil && policy != schedule.Replace && policy != schedule.Latest {
+		c, on := s.follows(n) // what comes in between does not postpone a calendar
+		if at := c.due(k.out.began, now, j.random); !at.IsZero() && at.Before(asked) {
+			asked, n.on = at, on
+		}
+	}
+	n.dueAt = asked
 	if waiting != nil {
 		n.previousDueAt, n.priority = waiting.dueAt, max(n.priority, waiting.priority)
 	}
@@ -90,6 +96,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		if policy == schedule.Latest {
 			n.mayWait = w.mayWait
 		}
+		n.on = w.on
 		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
 			n.retryAt = asked
 		}
@@ -116,7 +123,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		if n.olderAt, n.owedAt = was.olderAt, was.owedAt; waiting == nil {
 			n.olderAt, n.owedAt = was.dueAt, time.Time{}
 			if !was.owedAt.IsZero() && was.owedAt.Before(n.dueAt) { // an event never postpones
-				n.dueAt, n.mayWait = was.owedAt, false
+				n.dueAt, n.mayWait, n.on = was.owedAt, false, nil
 			}
 		}
 	}
@@ -140,15 +147,27 @@ func (j *judge) occurrence(e *schedule.Event, now time.Time) *occurrence {
 	return &occurrence{rev: m, occ: m, scheduledAt: now, dueAt: now, event: e}
 }
 
+// asked is when a request asks for the key, and sets the counter; false when the attempts are used up.
+func (j following) asked(s *source, was, n *occurrence, r *schedule.Request) (time.Time, bool) {
+	now := j.wall
+	delay, ok := s.delay(was, n, r)
+	n.mayWait = named(r, now) || exhausted(r, was)
+	if c, on := s.asks(r, was, n); c != nil {
+		n.mayWait, n.on = true, on
+		return c.due(now, now, j.random), true
+	}
+	return now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*j.random)), schedule.MaxDuration)), ok
+}
+
 // delay is the wait that a request asks for, and sets the counter; false when the
-// attempts are used up.
+// attempts are used up and nothing else brings the key back.
 func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, bool) {
 	if r.Ingested {
 		n.attempt = was.attempt
 	}
 	switch b := r.Backoff; {
 	case exhausted(r, was):
-		every := s.interval(cmp.Or(r.MaxInterval, was.maxInterval))
+		every := s.resync(r, was)
 		return every, every > 0
 	case b != nil:
 		n.attempt = was.attempt + 1
@@ -159,6 +178,11 @@ func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, 
 		return max(r.DueAt.Sub(n.scheduledAt), 0), true
 	}
 	return s.settings.Delay, true
+}
+
+// resync is the maxInterval of a key with a request.
+func (s *source) resync(r *schedule.Request, was *occurrence) time.Duration {
+	return s.interval(cmp.Or(r.MaxInterval, was.maxInterval))
 }
 
 // exhausted reports that the attempts of a back-off are used up.
@@ -259,7 +283,7 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 	case newer:
 		j.set(k, j.behind(d, v))
 	case v.settled || v.gaveUp:
-		j.set(k, j.next(d.of, s, o, v))
+		j.set(k, j.next(d, o, v))
 	case d.of.expired(j.wall):
 		j.set(k, nil)
 	default:
@@ -290,6 +314,7 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
 		n.previousDueAt, n.dueAt, n.retryAt, n.rev = n.dueAt, v.asked, time.Time{}, j.mark()
+		n.on = nil
 		n.mayWait = n.mayWait && v.ahead
 	case !v.settled && !v.gaveUp && !d.of.expired(v.retry) && v.retry.Before(n.at()):
 		n.dueAt, n.retryAt = d.of.dueAt, v.retry
@@ -299,11 +324,17 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 
 // next is the occurrence after one that is done or given up, when nothing waits:
 // at the time that the answer asks for or that a restart left owed, the sooner of
-// the two, else after maxInterval.
-func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, v verdict) *occurrence {
+// the two, else after maxInterval; and not later than its calendar says.
+func (j *judge) next(d *delivery, o schedule.Outcome, v verdict) *occurrence {
+	of, s := d.of, d.source
 	asked, mayWait := v.asked, true
 	due, event := asked, withoutID(of.event)
 	every := s.interval(of.maxInterval)
+	tick, until, over := following{j}.tick(d)
+	ends := o.Never || o.Kind == schedule.Succeeded && deleted(of.event)
+	if ends {
+		tick = time.Time{}
+	}
 	switch {
 	case of.dead != nil:
 		return nil
@@ -317,14 +348,23 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, v verdict) *
 		if o.Again.Reply != nil {
 			event = o.Again.Reply
 		}
-	case o.Never, o.Kind == schedule.Succeeded && deleted(of.event), every == 0:
+	case ends, over, every == 0 && tick.IsZero():
 		return nil
+	case every == 0:
+		due = tick
 	default:
 		due = j.wall.Add(max(every, least))
 	}
 	n := j.occurrence(event, j.wall)
 	n.dueAt, n.mayWait, n.slack, n.maxInterval, n.uid, n.reason = due, mayWait, of.slack, of.maxInterval, of.uid, of.reason
 	n.priority = v.rank
+	if !tick.IsZero() {
+		n.calendar, n.expiresAt = of.calendar, until
+		if !tick.After(n.dueAt) {
+			n.dueAt = tick
+			_, n.on = s.follows(n)
+		}
+	}
 	return n
 }
 
@@ -373,7 +413,7 @@ func restarted(o *occurrence) *occurrence {
 	n := *o
 	n.olderAt = time.Time{}
 	if o.olderAt.Before(n.dueAt) {
-		n.dueAt, n.retryAt, n.owedAt, n.mayWait = o.olderAt, time.Time{}, o.dueAt, false
+		n.dueAt, n.retryAt, n.owedAt, n.mayWait, n.on = o.olderAt, time.Time{}, o.dueAt, false, nil
 	}
 	return &n
 }

@@ -15,6 +15,9 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 	w := p.w
 	w.mu.Lock()
 	reaches := p.dead || p.reaches(&a)
+	if !reaches {
+		w.record(unreached{a.Source.UID})
+	}
 	w.mu.Unlock()
 	if !reaches {
 		return schedule.Outcome{Kind: schedule.Failed, Unreached: true}

@@ -25,6 +25,7 @@ var steps = []struct {
 	{2, "cancel all", stepCancelAll},
 	{30, "wait", stepWait},
 	{6, "reload", stepReload},
+	{3, "edit", stepEdit},
 	{4, "suspend", stepSuspend},
 	{2, "remove", stepRemove},
 	{3, "hang", stepHang},
@@ -47,7 +48,7 @@ func (w *world) step(i int) {
 	for _, s := range steps {
 		if n -= s.weight; n < 0 {
 			w.note(remark(fmt.Sprintf("%d: %s", i, s.name)))
-			w.random.Store(uint64(pick(r, 0, r.Int64N(1<<53), 1<<53-1)))
+			w.draw(uint64(pick(r, 0, r.Int64N(1<<53), 1<<53-1)))
 			s.run(w, r)
 			break
 		}
@@ -56,6 +57,14 @@ func (w *world) step(i int) {
 	w.ackTakes.Store(0)
 	w.settle(r)
 }
+
+// draw sets what jitter draws.
+func (w *world) draw(random uint64) {
+	w.random.Store(random)
+	w.note(drawn{w.drawn()})
+}
+
+func (w *world) drawn() float64 { return float64(w.random.Load()) / (1 << 53) }
 
 // source draws one.
 func (w *world) source(r *rand.Rand) string {
@@ -79,7 +88,7 @@ func stepWait(w *world, r *rand.Rand) {
 	if r.IntN(50) == 0 {
 		d = pick(r, time.Hour, 3*time.Hour)
 	}
-	if r.IntN(400) == 0 && !w.naps() {
+	if r.IntN(400) == 0 && !w.naps() && !ticks(w) {
 		d = pick[time.Duration](r, 24, 24*7, 24*45) * time.Hour
 	}
 	if r.IntN(2) == 0 {
@@ -117,6 +126,31 @@ func (w *world) set(settings *schedule.Spec) {
 }
 
 func stepReload(w *world, r *rand.Rand) { w.set(w.randomSettings(r, w.source(r))) }
+
+// stepEdit edits or removes the schedule of a source; sometimes a crash cuts the move of its keys off.
+func stepEdit(w *world, r *rand.Rand) {
+	n := *w.settings[w.source(r)]
+	n.Calendar = randomCalendar(r, 1)
+	if r.IntN(4) == 0 {
+		n.Calendar = nil
+	}
+	w.set(&n)
+	synctest.Wait()
+	if r.IntN(4) == 0 {
+		stepCrash(w, r)
+	}
+}
+
+// ticks reports that a calendar makes keys due again and again.
+func ticks(w *world) bool {
+	for uid, s := range w.settings {
+		views, _ := w.waiting(uid)
+		if s.Calendar != nil || slices.ContainsFunc(views, func(v schedule.View) bool { return v.Calendar != nil || v.OnSchedule }) {
+			return true
+		}
+	}
+	return false
+}
 
 func stepSuspend(w *world, r *rand.Rand) {
 	n := *w.settings[w.source(r)]
@@ -157,6 +191,14 @@ func stepHang(w *world, r *rand.Rand) {
 // stepJump sets the wall clock.
 func stepJump(w *world, r *rand.Rand) {
 	d := pick(r, time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour, 365*24*time.Hour)
+	if r.IntN(3) == 0 { // close to a change of the clock, in March or in autumn
+		name := pick(r, "Europe/Berlin", "America/New_York")
+		_, change := w.now().In(zones[name]).ZoneBounds()
+		if r.IntN(2) == 0 {
+			_, change = change.ZoneBounds()
+		}
+		d = max(change.Sub(w.now())-pick(r, 3*time.Hour, time.Hour, time.Minute, 0, -time.Hour), time.Minute)
+	}
 	if r.IntN(2) == 0 {
 		d = -min(d, 24*time.Hour)
 		if !w.expired(r) {
@@ -287,7 +329,7 @@ func (w *world) drain(r *rand.Rand) {
 	w.mu.Unlock()
 	for _, uid := range slices.Sorted(maps.Keys(w.settings)) {
 		n := *w.settings[uid]
-		n.Suspend, n.MaxPerSecond, n.MaxInFlight, n.MaxInterval = false, 0, 100, 0
+		n.Suspend, n.MaxPerSecond, n.MaxInFlight, n.MaxInterval, n.Calendar = false, 0, 100, 0, nil
 		if n.Scale.Sinkless {
 			n.Scale.Cooldown = time.Second
 		}

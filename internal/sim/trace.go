@@ -29,6 +29,8 @@ type (
 		dead  map[string][]store.Item
 	}
 	down struct{ crash bool }
+	// drawn is what jitter draws from now on.
+	drawn struct{ random float64 }
 	// applied are new settings of a source, or a new source.
 	applied struct{ *schedule.Spec }
 	removed struct{ uid string }
@@ -44,7 +46,9 @@ type (
 		deleted   int
 		err       error
 	}
-	end struct {
+	// unreached is an attempt that makes no connection: it counts in maxPerSecond alone.
+	unreached struct{ uid string }
+	end       struct {
 		*start
 		schedule.Outcome
 	}
@@ -78,7 +82,6 @@ type call struct {
 	uid    string
 	items  []queue.Item // of a DELETE: the key and its conditions
 	prefix string
-	random float64
 }
 
 // start is the start of a delivery.
@@ -116,9 +119,9 @@ func stamp(t time.Time) string {
 }
 
 func (a applied) String() string {
-	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s slack %s company %s retry %v backoff %s linear %v", a.UID, a.Sink.URL,
+	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s slack %s company %s retry %v backoff %s linear %v schedule %+v", a.UID, a.Sink.URL,
 		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.Ingest.Policy, a.Delay, a.MaxInterval, a.Slack, a.Company,
-		interval(a.Delivery.Retry), a.Delivery.BackoffDelay, a.Delivery.Linear)
+		interval(a.Delivery.Retry), a.Delivery.BackoffDelay, a.Delivery.Linear, a.Calendar)
 }
 func (a answered) String() string { return "  answered: " + a.call.String() }
 
@@ -161,6 +164,9 @@ func requestText(r *schedule.Request) string {
 	}
 	if !r.DueAt.IsZero() {
 		text += " dueAt " + stamp(r.DueAt)
+	}
+	if c := r.Calendar; c != nil {
+		text += fmt.Sprintf(" cron %q %s", c.Cron, c.TimeZone)
 	}
 	if r.Backoff != nil {
 		text += fmt.Sprintf(" backoff %+v", *r.Backoff)

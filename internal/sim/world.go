@@ -117,7 +117,7 @@ func (w *world) start() error {
 	}
 	p.q, err = queue.Open(queue.Config{
 		Store: slowStore{p.db, &w.ackTakes}, Now: w.now, PageRows: w.pageRows, Fatal: fatal,
-		Random: func() float64 { return float64(w.random.Load()) / (1 << 53) },
+		Random: w.drawn,
 		Wake: func(s *queue.Source) {
 			if p.ready.Load() {
 				p.d.Wake(s)
