@@ -141,7 +141,6 @@ type source struct {
 	gone      bool
 	before    map[*key]bool // keys that were there when a call of several began: they count until it ends
 	appliedAt time.Time     // when its settings changed, in the bubble's time
-	endedAt   time.Time     // when a key ended without a sink, in the bubble's time
 	slackAt   time.Time     // when slack or company of the source changed, in the bubble's time
 	awake     awakening
 	load

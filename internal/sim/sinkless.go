@@ -211,7 +211,6 @@ func (j napping) ended(e ended) {
 	k.out, j.flying[begun] = d, d
 	s.take(d, j.at)
 	j.end(end{begun, schedule.Outcome{Kind: kind}})
-	s.endedAt = j.at
 }
 
 // scaled judges a workload that is scaled, and notes it.
@@ -285,16 +284,6 @@ func (j napping) wakes() {
 	}
 }
 
-// outranked reports that a key of a higher priority has to end first.
-func (j napping) outranked(s *source, k *key) bool {
-	for _, o := range s.keys {
-		if !o.letter && o.startable(j.wall) && o.newest.priority > k.newest.priority {
-			return true
-		}
-	}
-	return false
-}
-
 // endsInTime finds keys that must have ended by now.
 func (j napping) endsInTime(s *source, x *workload) {
 	scale := &s.settings.Scale
@@ -306,10 +295,10 @@ func (j napping) endsInTime(s *source, x *workload) {
 		return
 	}
 	for _, k := range s.keys {
-		if k.letter || !k.startable(j.wall) || j.outranked(s, k) {
+		if k.letter || !k.startable(j.wall) {
 			continue
 		}
-		from := latest(idle, j.at.Add(-j.late(s, k)), s.appliedAt, j.askedAt(k), s.endedAt)
+		from := latest(idle, j.at.Add(-j.late(s, k)), s.appliedAt, j.askedAt(k))
 		if j.at.Sub(from) > most+startLooks {
 			j.broken(endsInTime, "%q of %s has not ended, %s after %s, phases %v\n  the key: %s", k.name, s.settings.UID, j.at.Sub(from), stamp(from), x.phases, k.describe())
 		}

@@ -95,6 +95,7 @@ type Config struct {
 // Dispatcher runs the lanes of all sources.
 type Dispatcher struct {
 	cfg     Config
+	began   time.Time // with the monotonic clock
 	metrics *metrics
 	base    context.Context
 	abort   context.CancelCauseFunc
@@ -136,6 +137,7 @@ type lane struct {
 	rate      rate
 	closed    bool
 	workload  *scale.Member // nil: it has none
+	ahead     time.Duration // the clock's, when the workload was asked last
 	begun     int           // deliveries under way of keys that were taken
 	warming   warming
 	health    health
@@ -158,7 +160,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
-	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
+	d := &Dispatcher{cfg: cfg, began: time.Now(), lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
 	d.ending = budget.NewTurns(endings, endings, budget.TurnWait)
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight)), budget.New(cfg.MaxBytes)
 	d.base, d.abort = context.WithCancelCause(context.Background())

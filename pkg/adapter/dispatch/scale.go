@@ -56,8 +56,17 @@ func (d *Dispatcher) overdue(at time.Time) time.Duration {
 // awake reports whether a delivery may start, because the workload is awake, or without a sink because the
 // key has ended.
 func (d *Dispatcher) awake(l *lane) bool {
+	if ahead := d.ahead(); (ahead - l.ahead).Abs() >= time.Second { // keys may seem to be due since before a failure
+		l.ahead = ahead
+		l.workload.NoneDue()
+	}
 	_, due := l.source.NextKeyAt()
 	return l.workload.Admit(d.overdue(due))
+}
+
+// ahead is by how much the wall clock was set since the start.
+func (d *Dispatcher) ahead() time.Duration {
+	return d.cfg.Now().Round(0).Sub(d.began.Round(0)) - time.Since(d.began)
 }
 
 // isSent reports whether an event is sent for a delivery. For a key of a source without a sink none is.
