@@ -257,7 +257,11 @@ func priority(t *testing.T, dir string, sink *sink, r *result) {
 		slices.Sort(late)
 		row := []string{others, fmt.Sprintf("%d of %d", len(late), size.Overtaking)}
 		for _, p := range []float64{0.5, 0.99, 1, 0} {
-			row = append(row, short(percentile(late, p)))
+			if len(late) > 0 {
+				row = append(row, short(percentile(late, p)))
+			} else {
+				row = append(row, "–")
+			}
 		}
 		r.rows = append(r.rows, row)
 		if others == "low" {
