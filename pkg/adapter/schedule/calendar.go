@@ -140,9 +140,10 @@ func (e *Entry) follow(old *Entry, tick, until time.Time) {
 }
 
 // Moved returns the entry at the next instant of its source's schedule, if its time came from an earlier schedule and
-// has not come yet; else nil, also when it is at that instant already: then there is nothing to write.
+// has not come yet; else nil, also when it is at that instant already: then there is nothing to write. A key that has
+// got a calendar of its own stays: it would lose instants of that.
 func (e *Entry) Moved(in Inputs) *Entry {
-	if !e.OnSchedule || in.Source.Calendar == nil || !e.At().After(in.Now) || !e.RetryAt.IsZero() || !e.dueAgainAt().IsZero() {
+	if !e.OnSchedule || e.Calendar != nil || in.Source.Calendar == nil || !e.At().After(in.Now) || !e.RetryAt.IsZero() || !e.dueAgainAt().IsZero() {
 		return nil
 	}
 	n := *e

@@ -63,6 +63,7 @@ func TestCalendar_Requests(t *testing.T) {
 		"in delivery, replaced":            {on(hourly), true, put(5*hour, Replace), none, "14:00:00", "", false},
 		"in delivery, outlasted":           {on(&Calendar{Cron: "*/5 * * * *"}), true, event(hour, Earliest), none, "09:00:00", "*/5 * * * *", false},
 		"the source's":                     {nil, false, &Request{}, hourlySource, "09:30:00", "", true},
+		"the source's, with jitter":        {nil, false, &Request{Jitter: 0.5}, hourlySource, "09:45:00", "", true},
 		"the source's, an event":           {nil, false, &Request{Ingested: true, Event: newer}, hourlySource, "09:30:00", "", true},
 		"the source's, and a delay":        {nil, false, put(0, Replace), hourlySource, "09:00:00", "", false},
 		"the source's, and a calendar":     {nil, false, &Request{Calendar: &Calendar{Cron: "@hourly"}}, hourlySource, "10:00:00", "@hourly", false},
@@ -288,5 +289,39 @@ func TestCalendar_UnknownZoneLosesNothing(t *testing.T) {
 	f := Flight{Entry: e, Own: true, Started: t0}
 	if n := f.Finish(inputs(&Spec{}), e, Outcome{Kind: Succeeded}).Next; n == nil || !n.DueAt.Equal(at(t, "09:30:00")) {
 		t.Errorf("%+v", n)
+	}
+}
+
+// A key that has got a calendar of its own does not move with the schedule of its source, also while it waits for one
+// of its instants: it would lose its own.
+func TestMoved_OwnCalendarLosesNoInstant(t *testing.T) {
+	t.Parallel()
+	yearly := &Spec{Waking: Waking{Calendar: &Calendar{Cron: "@yearly"}}}
+	for name, c := range map[string]struct {
+		r   *Request
+		cur *Entry
+	}{
+		"a calendar that merges":    {&Request{Calendar: &Calendar{Cron: "45 * * * *"}, Policy: Earliest}, on(nil)},
+		"no time beside a calendar": {&Request{Policy: Earliest}, on(&Calendar{Cron: "30 * * * *"})},
+		"no time, and sooner":       {&Request{Policy: Earliest}, &Entry{DueAt: at(t, "12:00:00"), Timing: Timing{Calendar: &Calendar{Cron: "0 12 * * *"}}}},
+	} {
+		e := apply(t, c.r, c.cur, false, hourlySource).Entry
+		if n := e.Moved(inputs(yearly)); n != nil {
+			t.Errorf("%s: it moved from %s to %s", name, e.DueAt, n.DueAt)
+		}
+	}
+}
+
+// A PUT with a calendar can be repeated at any time with the policy earliest: the instant that has passed during a run
+// is delivered after it, as if there had been no PUT.
+func TestCalendar_RepeatedPutLosesNoInstant(t *testing.T) {
+	t.Parallel()
+	e := on(hourly)
+	in := inputs(&Spec{})
+	in.Started, in.Now = at(t, "09:29:00"), at(t, "09:40:00")
+	r := &Request{Calendar: &Calendar{Cron: hourly.Cron}, Policy: Earliest}
+	c, err := r.Apply(in, e, true)
+	if err != nil || c.Entry.DueAt.After(in.Now.Add(MinWait)) {
+		t.Errorf("due %s, %v: the instant at 09:30 is lost", c.Entry.DueAt, err)
 	}
 }

@@ -161,8 +161,8 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	if own && r.Calendar == nil && policy != Replace && policy != Latest { // what comes in between does not postpone a calendar
-		if tick := e.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) {
+	if own && policy != Replace && policy != Latest { // what comes in between does not postpone a calendar
+		if tick := cur.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) {
 			at, e.OnSchedule = tick, e.Calendar == nil
 		}
 	}
@@ -325,7 +325,9 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 	case !r.DueAt.IsZero():
 		delay = max(r.DueAt.Sub(in.Now), 0)
 	case in.Source.Calendar != nil:
-		follows, e.OnSchedule = in.Source.Calendar, true
+		c := *in.Source.Calendar
+		c.Jitter = r.Jitter // of this occurrence
+		follows, e.OnSchedule = &c, true
 	default:
 		delay = in.Source.Delay
 	}
