@@ -134,8 +134,9 @@ func (f *Flight) tick(in *Inputs) (at, until time.Time, over bool) {
 // follow puts an occurrence that an outcome made on the calendar of e: it is due at the sooner time.
 func (e *Entry) follow(old *Entry, tick, until time.Time) {
 	e.Calendar, e.ExpiresAt = old.Calendar, until
-	if !tick.After(e.DueAt) {
-		e.DueAt, e.OnSchedule = tick, old.Calendar == nil
+	e.OnSchedule = old.Calendar == nil && tick.Equal(e.DueAt)
+	if tick.Before(e.DueAt) {
+		e.DueAt = tick
 	}
 }
 

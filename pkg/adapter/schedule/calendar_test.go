@@ -67,10 +67,10 @@ func TestCalendar_Requests(t *testing.T) {
 		"the source's, an event":           {nil, false, &Request{Ingested: true, Event: newer}, hourlySource, "09:30:00", "", true},
 		"the source's, and a delay":        {nil, false, put(0, Replace), hourlySource, "09:00:00", "", false},
 		"the source's, and a calendar":     {nil, false, &Request{Calendar: &Calendar{Cron: "@hourly"}}, hourlySource, "10:00:00", "@hourly", false},
-		"the source's, merged":             {on(nil), false, event(hour, Earliest), hourlySource, "09:30:00", "", true},
+		"the source's, merged":             {on(nil), false, &Request{Policy: Earliest}, hourlySource, "09:30:00", "", true},
 		"the source's, not postponed":      {on(nil), false, put(soon, Latest), hourlySource, "09:30:00", "", true},
 		"the source's, postponed":          {on(nil), false, put(hour, Latest), hourlySource, "10:00:00", "", false},
-		"the source's, in delivery":        {on(nil), true, event(5*hour, Earliest), hourlySource, "09:30:00", "", true},
+		"the source's, in delivery":        {on(nil), true, &Request{Policy: Earliest}, hourlySource, "09:30:00", "", true},
 		"the source's, attempts used up":   {&waitingKey, false, &Request{Backoff: &Backoff{MaxAttempts: 1}}, hourlySource, "09:30:00", "", true},
 		"with expiresAt":                   {nil, false, &Request{Calendar: hourly, ExpiresAt: ends}, none, "09:30:00", "30 * * * *", false},
 		"jitter":                           {nil, false, &Request{Calendar: hourly, Jitter: 0.5}, none, "09:45:00", "30 * * * *", false},
@@ -308,6 +308,33 @@ func TestMoved_OwnCalendarLosesNoInstant(t *testing.T) {
 		e := apply(t, c.r, c.cur, false, hourlySource).Entry
 		if n := e.Moved(inputs(yearly)); n != nil {
 			t.Errorf("%s: it moved from %s to %s", name, e.DueAt, n.DueAt)
+		}
+	}
+}
+
+// What asked for a time of its own, and merged with an instant of the source's schedule that is sooner, is delivered at
+// that instant, also if the schedule changes: it would wait for the next one instead.
+func TestMoved_LosesNoTimeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	yearly := inputs(&Spec{Waking: Waking{Calendar: &Calendar{Cron: "@yearly"}}})
+	hour, in := time.Hour, inputs(hourlySource)
+	in.Started = t0
+	during, err := event(hour, Earliest).Apply(in, on(nil), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: hour}}
+	f, often := Flight{Entry: on(nil), Own: true, Started: t0}, Flight{Entry: on(nil), Own: true, Started: t0}
+	often.Entry.MaxInterval = &hour
+	for name, e := range map[string]*Entry{
+		"an event that merges":     apply(t, event(hour, Earliest), on(nil), false, hourlySource).Entry,
+		"an event in delivery":     during.Entry,
+		"a PUT before no time":     apply(t, &Request{Policy: Earliest}, &Entry{DueAt: t0.Add(hour)}, false, hourlySource).Entry,
+		"an answer":                f.Finish(inputs(hourlySource), f.Entry, again).Next,
+		"the maxInterval of a key": often.Finish(inputs(hourlySource), often.Entry, Outcome{Kind: Succeeded}).Next,
+	} {
+		if n := e.Moved(yearly); n != nil || !e.DueAt.Equal(at(t, "09:30:00")) {
+			t.Errorf("%s: due %s, moved to %+v", name, e.DueAt, n)
 		}
 	}
 }

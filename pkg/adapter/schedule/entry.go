@@ -58,7 +58,8 @@ type Timing struct {
 	Slack    *time.Duration // nil: the source's
 	MayWait  bool           // for company, within its slack: see [Entry.OwnSlack]
 	Calendar *Calendar      // nil: the source's
-	// OnSchedule: DueAt is an instant of the source's schedule.
+	// OnSchedule: DueAt is an instant of the source's schedule, and nothing asked for a time of its own, which
+	// would be lost if the key moved with the schedule.
 	OnSchedule bool
 }
 

@@ -163,7 +163,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	}
 	if own && policy != Replace && policy != Latest { // what comes in between does not postpone a calendar
 		if tick := cur.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) {
-			at, e.OnSchedule = tick, e.Calendar == nil
+			at = tick
 		}
 	}
 	if r.Run && waiting && at.After(cur.At()) { // the least wait does not postpone a key
@@ -369,7 +369,8 @@ func (r *Request) interval(cur *Entry, src *Spec) time.Duration {
 
 // merge gives e the sooner or the later of the requested time and the time of cur.
 // Between two attempts the time of the next attempt counts, and the original due
-// time stays unless the new one is sooner. The sooner time may wait only if both may.
+// time stays unless the new one is sooner. The sooner time may wait only if both may, and moves with the
+// source's schedule only if both would.
 func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 	if policy == Latest {
 		if at.After(cur.At()) {
@@ -378,11 +379,11 @@ func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 		e.DueAt, e.RetryAt, e.MayWait, e.OnSchedule = cur.DueAt, cur.RetryAt, cur.MayWait, cur.OnSchedule
 		return Merged
 	}
-	e.MayWait = e.MayWait && cur.MayWait
+	e.MayWait, e.OnSchedule = e.MayWait && cur.MayWait, e.OnSchedule && cur.OnSchedule
 	if at.Before(cur.DueAt) {
 		return Replaced
 	}
-	e.DueAt, e.RetryAt, e.OnSchedule = cur.DueAt, cur.RetryAt, cur.OnSchedule
+	e.DueAt, e.RetryAt = cur.DueAt, cur.RetryAt
 	if at.Before(e.RetryAt) {
 		e.RetryAt = at
 	}
