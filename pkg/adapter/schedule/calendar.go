@@ -114,18 +114,27 @@ func (e *Entry) keepCalendar(r *Request, cur *Entry, own bool) {
 	}
 }
 
+// until is the expiry of the occurrences of the calendar that the key follows; zero without one.
+func (e *Entry) until() time.Time {
+	if e.Calendar != nil {
+		return e.Calendar.Until
+	}
+	return e.ExpiresAt
+}
+
+// isOver reports that an occurrence would expire before it is due.
+func isOver(at, until time.Time) bool { return !until.IsZero() && !at.Before(until) }
+
 // tick is when the key's calendar is due after an attempt that began at an instant; zero without a calendar. over:
 // the calendar has ended, because its next occurrence would expire.
 func (f *Flight) tick(in *Inputs) (at, until time.Time, over bool) {
 	e := f.Entry
-	if until = e.ExpiresAt; e.Calendar != nil {
-		until = e.Calendar.Until
-	}
+	until = e.until()
 	if e.Calendar != nil && !f.Own { // a newer request has ended it
 		return at, until, true
 	}
 	at = e.calendar(in.Source).due(in, f.Started, max(in.Source.Ceilings.MinDelay, MinWait))
-	if !at.IsZero() && !until.IsZero() && !at.Before(until) {
+	if isOver(at, until) {
 		return time.Time{}, until, true
 	}
 	return at, until, false

@@ -253,6 +253,23 @@ func TestCalendar_ExpiryOverEvents(t *testing.T) {
 	}
 }
 
+// An event that comes in during the last run of a calendar is due at its own time, not at an instant at which the
+// calendar has ended.
+func TestCalendar_EventAfterTheLastRun(t *testing.T) {
+	t.Parallel()
+	c := *hourly
+	c.Until = t0.Add(time.Hour)
+	e, in := on(&c), inputs(&Spec{Ingest: Ingest{Policy: Earliest}})
+	in.Started = at(t, "09:30:00")
+	for until, due := range map[string]string{"10:00:00": "14:00:00", "10:30:00": "14:00:00", "10:30:01": "10:30:00"} {
+		c.Until = at(t, until)
+		change, err := event(5*time.Hour, Earliest).Apply(in, e, true)
+		if err != nil || !change.Entry.DueAt.Equal(at(t, due)) {
+			t.Errorf("until %s: due %s, %v; want %s", until, change.Entry.DueAt, err, due)
+		}
+	}
+}
+
 // When the source's schedule changes, the keys that wait for an instant of it move, and no others.
 func TestMoved_OnlyKeysOfTheSchedule(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 		return Change{}, err
 	}
 	if own && policy != Replace && policy != Latest { // what comes in between does not postpone a calendar
-		if tick := cur.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) {
+		if tick := cur.calendar(in.Source).due(&in, in.Started, in.Source.Ceilings.MinDelay); !tick.IsZero() && tick.Before(at) && !isOver(tick, e.until()) {
 			at = tick
 		}
 	}
