@@ -266,7 +266,11 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 		e.Priority = cur.Priority
 	}
 	if cur == nil || policy == Replace {
-		e.keepCalendar(r, nil, own)
+		var of *Entry
+		if r.Ingested && r.Calendar == nil && r.UID == "" { // an event removes no schedule
+			of = cur
+		}
+		e.keepCalendar(r, of, own)
 		return e
 	}
 	if e.ExpiresAt.IsZero() && !own && (!r.Ingested || r.Run) {
