@@ -107,6 +107,9 @@ func (s follower) moveKeys(keys []string, c *schedule.Calendar) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	if !s.q.untilSpace() { // what many keys write would take the space of outcomes
+		return errSuperseded
+	}
 	if err := s.enter(); err != nil {
 		return err
 	}

@@ -171,3 +171,32 @@ func TestFollow_SurvivesRestarts(t *testing.T) {
 		}
 	})
 }
+
+// Keys that move wait while the disk has no space for outcomes, and then all of them move.
+func TestFollow_WaitsForSpace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var full atomic.Bool
+		h := newFixtureOn(t, func(s store.Store) store.Store {
+			return &hooked{Store: s, before: func(call, _ string) error {
+				if call == "SpaceForOutcomes" && full.Load() {
+					return store.ErrFull
+				}
+				return nil
+			}}
+		}, onSchedule("10 * * * *"))
+		synctest.Wait()
+		must(t, errorOf(h.sources[0].Schedule("k", &schedule.Request{}, nil)))
+		full.Store(true)
+		must(t, errorOf(h.q.Set(onSchedule("20 * * * *"))))
+		time.Sleep(time.Minute)
+		if got := minutes(t, h.sources[0], "k"); got[0] != 10 {
+			t.Errorf("without space the key has moved to minute %d", got[0])
+		}
+		full.Store(false)
+		time.Sleep(spaceEvery)
+		synctest.Wait()
+		if got := minutes(t, h.sources[0], "k"); got[0] != 20 {
+			t.Errorf("with space the key waits until minute %d", got[0])
+		}
+	})
+}

@@ -76,13 +76,21 @@ func (q *Queue) mayDeliver() bool {
 	return false
 }
 
-func (q *Queue) awaitSpace() {
+// untilSpace returns once the disk has space for outcomes, false when the queue is closed before.
+func (q *Queue) untilSpace() bool {
 	for !q.store.SpaceForOutcomes() {
 		select {
 		case <-q.stop:
-			return
+			return false
 		case <-time.After(spaceEvery):
 		}
+	}
+	return true
+}
+
+func (q *Queue) awaitSpace() {
+	if !q.untilSpace() {
+		return
 	}
 	q.paused.Store(false)
 	q.cfg.Log.Info("the disk has space again: deliveries go on")
