@@ -54,7 +54,8 @@ var outcomes = map[string]Outcome{
 // The wants are of a source without dead letter sink and maxInterval whose back-off after the third failure is 4 s, and
 // in brackets what the key has then: due and retry in seconds, counter/failures, revision.occurrence.
 var finishes = []struct{ situations, outcomes, want string }{
-	{"alone | an event behind | an event behind, expired", "aborted", "aborted, unchanged"}, // Recover does the rest
+	{"alone | an event behind, expired", "aborted", "aborted, unchanged"},
+	{"an event behind", "aborted", "aborted [due -60, 7/2, 6.6]"}, // as after a restart: it is owed later
 	{"alone | an event behind, expired | a PUT behind, expired", "2xx | never", "delivered, gone"},
 	{"alone | an event behind, expired | a PUT behind, expired", "again in 30 s | again at", "delivered [due 30, 0/0, 9.9]"},
 	{"alone | an event behind, expired | a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
@@ -111,7 +112,7 @@ func TestFinish_EffectOfEachOutcome(t *testing.T) {
 		if diff := cmp.Diff(flight, *at.f.Entry) + cmp.Diff(cur, snapshot(at.cur)); diff != "" {
 			t.Errorf("%s, %s: Finish changed a stored entry:\n%s", situation, outcome, diff)
 		}
-		if s.Next != nil && s.Changed && !s.Next.UnfinishedAt.IsZero() {
+		if s.Next != nil && s.Changed && !s.Next.UnfinishedAt.IsZero() && s.Disposition != Unfinished {
 			t.Errorf("%s, %s: still unfinished", situation, outcome)
 		}
 	}
@@ -401,4 +402,16 @@ func inputs(src *Spec) Inputs {
 func end(src *Spec, e *Entry, o Outcome) Step {
 	f := Flight{Entry: e, Own: true}
 	return f.Finish(inputs(src), e, o)
+}
+
+// An attempt that was called off, because the workload was asleep still, is made again at once, also if an event for a
+// later time came in meanwhile: the event would postpone it. The event is due at its own time too.
+func TestFinish_AbortedIsNotPostponed(t *testing.T) {
+	t.Parallel()
+	e := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Spec{}).Entry
+	f := Flight{Entry: &flyingKey}
+	s := f.Finish(inputs(&Spec{}), e, Outcome{Kind: Aborted})
+	if s.Disposition != Unfinished || !s.Changed || !s.Next.At().Equal(flyingKey.DueAt) || !s.Next.dueAgainAt().Equal(e.DueAt) {
+		t.Errorf("%+v", s.Next)
+	}
 }

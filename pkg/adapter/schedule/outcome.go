@@ -126,6 +126,8 @@ func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 	case Aborted:
 		if f.CalledOff() {
 			s.Disposition = Superseding
+		} else if waiting != nil { // an event that came in meanwhile does not postpone it
+			s.Next, s.Changed = waiting.Recover()
 		}
 		return s
 	case Succeeded:
