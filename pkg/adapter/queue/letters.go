@@ -42,7 +42,7 @@ func (l *Letters) countAll() error {
 // rows returns the rows of up to limit dead letters that are kept, oldest first.
 func (l *Letters) rows(limit int) (rows []store.Row, _ error) {
 	from := store.Position{At: l.s.now().Add(schedule.KeptAfter)}
-	found, _, err := l.s.q.store.Due(nil, l.s.uid, schedule.NormalPriority, from, limit)
+	found, _, err := l.s.q.store.Due(nil, l.s.uid, schedule.HighPriority, from, limit)
 	for _, r := range found {
 		if schedule.IsKeptLetterKey(r.Key) {
 			rows = append(rows, r)

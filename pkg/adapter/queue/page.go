@@ -24,6 +24,10 @@ type page struct {
 	again atomic.Int64 // keys that wait to be read once more
 }
 
+// pageDivisors are the shares of a page, by priority: most keys are normal, and after a resync low. High keys, and dead
+// letters, are few.
+var pageDivisors = [schedule.Bands]int{4, 1, 2}
+
 // letterSlots are the dead letters under way, and the due ones that wait for a slot.
 // They have slots of their own: in the slots of the keys, a dead letter sink that
 // hangs would stop its source.

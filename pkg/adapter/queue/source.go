@@ -62,7 +62,7 @@ func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {
 		return nil, err
 	}
 	q.join(s, settings.Namespace)
-	s.page.rows = timer.New(q.pageRows(len(q.sources)+1), schedule.Bands)
+	s.page.rows = timer.New(q.pageRows(len(q.sources)+1), pageDivisors[:]...)
 	s.page.rows.Awake(int64(settings.Company))
 	s.page.rows.Order(!settings.Scale.Sinkless) // its workload finds its work in an order of its own
 	return s, nil

@@ -114,12 +114,16 @@ func (e *Entry) keepCalendar(r *Request, cur *Entry, own bool) {
 	}
 }
 
-// until is the expiry of the occurrences of the calendar that the key follows; zero without one.
+// until is the expiry of the occurrences of the calendar that the key follows; zero without one. The expiry of a time of
+// its own, on a source with a schedule, is of that occurrence alone.
 func (e *Entry) until() time.Time {
-	if e.Calendar != nil {
+	switch {
+	case e.Calendar != nil:
 		return e.Calendar.Until
+	case e.OnSchedule:
+		return e.ExpiresAt
 	}
-	return e.ExpiresAt
+	return time.Time{}
 }
 
 // isOver reports that an occurrence would expire before it is due.

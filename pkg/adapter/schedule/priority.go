@@ -38,10 +38,11 @@ func ParsePriority(field, s string) (Priority, error) {
 	return NormalPriority, Invalid(field, "%.64q is not one of high, normal, low", s)
 }
 
-// Rank is the priority in which the entry is delivered. Dead letters go to another sink, and have none.
+// Rank is the priority in which the entry is delivered. Dead letters go to another sink, with slots of their own: keys
+// of a high priority must not hold them up.
 func (e *Entry) Rank() Priority {
 	if e.DeadLetter != nil {
-		return NormalPriority
+		return HighPriority
 	}
 	return e.Priority
 }

@@ -79,9 +79,9 @@ func TestPriority_OfOutcomes(t *testing.T) {
 		}
 	}
 	e := waitingKey
-	e.Priority = HighPriority
+	e.Priority = LowPriority
 	in.Source = &Spec{Letters: Letters{Keep: 1}}
-	if dead := (&Flight{Entry: &e, Own: true}).Finish(in, &e, Outcome{Kind: Rejected}).Dead; dead.Rank() != NormalPriority || dead.Priority != HighPriority {
+	if dead := (&Flight{Entry: &e, Own: true}).Finish(in, &e, Outcome{Kind: Rejected}).Dead; dead.Rank() != HighPriority || dead.Priority != LowPriority {
 		t.Errorf("the dead letter has rank %s and tells %s", dead.Rank(), dead.Priority)
 	}
 }

@@ -96,7 +96,7 @@ type Store interface {
 	Waiting() bool
 
 	// Due appends to rows up to limit rows of the source with a priority that come after the
-	// position, ordered by position. Dead letters are among the normal ones. more: there are others behind.
+	// position, ordered by position. Dead letters are among the high ones. more: there are others behind.
 	Due(rows []Row, source string, p schedule.Priority, after Position, limit int) (_ []Row, more bool, err error)
 
 	// List returns up to limit keys with the prefix that come after the given

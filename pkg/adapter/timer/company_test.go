@@ -100,7 +100,7 @@ func TestDone_AfterTheClockWentBack(t *testing.T) {
 func TestPop_HigherBandFirst(t *testing.T) {
 	t.Parallel()
 	rows := [][]Row{{{At: 3, Key: "high", Slack: 90, Band: 0}, {At: 9, Key: "later", Band: 0}}, {{At: 1, Key: "low", Slack: 3, Band: 1}, {At: 2, Key: "lower", Slack: 40, Band: 1}}}
-	p := New(10, 2)
+	p := New(10, 1, 1)
 	p.Awake(10)
 	p.BeginLoad(1)
 	p.EndLoad(1, rows[1], false)

@@ -40,14 +40,15 @@ func compare(a, b Row) int {
 
 // Page is the near horizon. Its zero value is not ready; use [New].
 type Page struct {
-	bands []band
-	flat  bool // bands make no difference
+	bands    []band
+	divisors []int // of the limit, by band
+	flat     bool  // bands make no difference
 	company
 }
 
-// New returns an empty page of so many bands with about limit rows each, at least 2. Each needs a load.
-func New(limit, bands int) *Page {
-	p := &Page{bands: make([]band, bands), company: company{released: never, ended: never}}
+// New returns an empty page with a band for each divisor, of about limit/divisor rows, at least 2. Each needs a load.
+func New(limit int, divisors ...int) *Page {
+	p := &Page{bands: make([]band, len(divisors)), divisors: divisors, company: company{released: never, ended: never}}
 	p.Resize(limit)
 	p.Restart()
 	return p
@@ -61,7 +62,7 @@ func (p *Page) Order(byBand bool) { p.flat, p.known = !byBand, false }
 func (p *Page) Resize(limit int) {
 	for i := range p.bands {
 		b := &p.bands[i]
-		b.limit = max(limit, 2)
+		b.limit = max(limit/p.divisors[i], 2)
 		p.trim(b)
 	}
 }

@@ -53,7 +53,7 @@ func history(t *testing.T, seed uint64) {
 		set(fresh())
 	}
 	limit := 2 + r.IntN(10)
-	p := New(limit, bands)
+	p := New(limit, slices.Repeat([]int{1}, bands)...)
 	sink := awakening{span: r.Int64N(8)}
 	p.Awake(sink.span)
 	flat := r.IntN(4) == 0

@@ -165,13 +165,15 @@ func (f *fixture) applyMarked(lazy bool, marks []store.MarkChange, changes ...st
 
 func (f *fixture) dueKeys(source string) []string {
 	f.t.Helper()
-	rows, more, err := f.Due(nil, source, schedule.NormalPriority, store.Position{}, 1000)
-	if err != nil || more {
-		f.t.Fatal(more, err)
-	}
 	keys := []string{}
-	for _, r := range rows {
-		keys = append(keys, r.Key)
+	for _, p := range schedule.Priorities {
+		rows, more, err := f.Due(nil, source, p, store.Position{}, 1000)
+		if err != nil || more {
+			f.t.Fatal(more, err)
+		}
+		for _, r := range rows {
+			keys = append(keys, r.Key)
+		}
 	}
 	return keys
 }
