@@ -55,7 +55,7 @@ type calendar struct {
 // pace is where an occurrence has its time from, and what its key follows.
 type pace struct {
 	calendar *calendar          // the key's own
-	on       *schedule.Calendar // the schedule of the source that gave the time
+	on       *schedule.Calendar // the schedule of the source that gave the time, if nothing asked for another
 }
 
 // following judges what follows from calendars.
@@ -99,6 +99,20 @@ func (s *source) follows(o *occurrence) (c *calendar, on *schedule.Calendar) {
 	return s.schedule(), s.settings.Calendar
 }
 
+// until is when the calendar of an occurrence's key ends. The expiry of a time of its own is of that occurrence alone.
+func (o *occurrence) until() time.Time {
+	switch {
+	case o.calendar != nil:
+		return o.calendar.until
+	case o.on != nil:
+		return o.expiresAt
+	}
+	return time.Time{}
+}
+
+// late reports that an instant is too late for a calendar that ends.
+func late(at, until time.Time) bool { return !until.IsZero() && !at.Before(until) }
+
 // calendarOf is the calendar after a request, which also says when the occurrence expires. was is the key before it,
 // kept says that the policy keeps what is absent, and inDelivery that nothing waits.
 func (n *occurrence) calendarOf(r *schedule.Request, was *occurrence, kept, inDelivery bool) {
@@ -138,7 +152,11 @@ func (s *source) asks(r *schedule.Request, was, n *occurrence) (*calendar, *sche
 	case exhausted(r, was) && s.resync(r, was) == 0:
 		return s.follows(n)
 	case r.Backoff == nil && r.Delay == nil && r.DueAt.IsZero():
-		return s.schedule(), s.settings.Calendar
+		c := s.schedule()
+		if c != nil {
+			c.jitter = r.Jitter // of this occurrence
+		}
+		return c, s.settings.Calendar
 	}
 	return nil, nil
 }
@@ -146,14 +164,12 @@ func (s *source) asks(r *schedule.Request, was, n *occurrence) (*calendar, *sche
 // tick is the calendar's next occurrence after a run: at the first instant after its last attempt began, however many
 // have passed since. over: that would be too late for its expiry, or a newer request has ended the calendar.
 func (j following) tick(d *delivery) (at, until time.Time, over bool) {
-	if until = d.of.expiresAt; d.of.calendar != nil {
-		if until = d.of.calendar.until; d.overtaken {
-			return at, until, true
-		}
+	if until = d.of.until(); d.of.calendar != nil && d.overtaken {
+		return at, until, true
 	}
 	c, _ := d.source.follows(d.of)
 	at = c.due(d.began, j.wall.Add(least), j.random)
-	if over = !at.IsZero() && !until.IsZero() && !at.Before(until); over {
+	if over = !at.IsZero() && late(at, until); over {
 		at = time.Time{}
 	}
 	return at, until, over
@@ -179,10 +195,10 @@ func (k *key) stays(s *source) {
 	}
 }
 
-// moved is an occurrence at the next instant of its source's schedule, nil if it does not wait for one. One that is there
-// already keeps its revision.
+// moved is an occurrence at the next instant of its source's schedule, nil if it does not wait for one, or has a calendar
+// of its own. One that is there already keeps its revision.
 func (j following) moved(s *source, o *occurrence) *occurrence {
-	if o == nil || o.on == nil || s.settings.Calendar == nil || !o.at().After(j.wall) || !o.retryAt.IsZero() || !o.owedAt.IsZero() || o.expired(j.wall) {
+	if o == nil || o.on == nil || o.calendar != nil || s.settings.Calendar == nil || !o.at().After(j.wall) || !o.retryAt.IsZero() || !o.owedAt.IsZero() || o.expired(j.wall) {
 		return nil
 	}
 	n := *o

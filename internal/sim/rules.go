@@ -76,15 +76,16 @@ func (j *judge) request(s *source, k *key, r *schedule.Request) answer {
 			n.expiresAt = cmp.Or(n.expiresAt, was.expiresAt)
 		}
 	}
-	n.calendarOf(r, &was, policy != schedule.Replace, waiting == nil)
+	removesNone := r.Ingested && r.Calendar == nil && r.UID == "" // an event removes no schedule
+	n.calendarOf(r, &was, policy != schedule.Replace || removesNone, waiting == nil)
 	asked, ok := following{j}.asked(s, &was, n, r)
 	if !ok {
 		return answer{code: schedule.CodeExhausted}
 	}
-	if cur != nil && waiting == nil && r.Calendar == nil && policy != schedule.Replace && policy != schedule.Latest {
-		c, on := s.follows(n) // what comes in between does not postpone a calendar
-		if at := c.due(k.out.began, now, j.random); !at.IsZero() && at.Before(asked) {
-			asked, n.on = at, on
+	if cur != nil && waiting == nil && policy != schedule.Replace && policy != schedule.Latest {
+		c, _ := s.follows(cur) // what comes in between does not postpone a calendar
+		if at := c.due(k.out.began, now, j.random); !at.IsZero() && at.Before(asked) && !late(at, n.until()) {
+			asked = at
 		}
 	}
 	n.dueAt = asked
@@ -94,15 +95,17 @@ func (j *judge) request(s *source, k *key, r *schedule.Request) answer {
 	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
 		if policy == schedule.Latest {
-			n.mayWait = w.mayWait
+			n.mayWait, n.on = w.mayWait, w.on
 		}
-		n.on = w.on
 		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
 			n.retryAt = asked
 		}
 	}
 	if waiting != nil && policy == schedule.Earliest {
 		n.mayWait = n.mayWait && waiting.mayWait
+		if waiting.on == nil { // it moves with the source's schedule only if both would
+			n.on = nil
+		}
 	}
 	if waiting != nil && r.Ingested {
 		n.keepDistance(now, waiting.retryAt)
@@ -263,7 +266,13 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 	if d.overtaken && k.newest.expired(j.wall) {
 		j.set(k, nil)
 	}
-	if d.cancelled || o.Kind == schedule.Aborted {
+	if o.Kind == schedule.Aborted {
+		if n := restarted(k.newest); d.overtaken && !d.replaced && !d.cancelled && n != k.newest {
+			j.set(k, n) // an event does not postpone what was cut off
+		}
+		return
+	}
+	if d.cancelled {
 		return
 	}
 	v := s.verdict(d, o, j.wall)
@@ -360,9 +369,11 @@ func (j *judge) next(d *delivery, o schedule.Outcome, v verdict) *occurrence {
 	n.priority = v.rank
 	if !tick.IsZero() {
 		n.calendar, n.expiresAt = of.calendar, until
-		if !tick.After(n.dueAt) {
-			n.dueAt = tick
+		if tick.Equal(n.dueAt) { // a sooner one also stands for a time that was asked for
 			_, n.on = s.follows(n)
+		}
+		if tick.Before(n.dueAt) {
+			n.dueAt = tick
 		}
 	}
 	return n
@@ -403,7 +414,7 @@ func (s *source) wait(n uint32, retryAfter time.Duration) time.Duration {
 	return max(w, grown(least, 2, max(most, time.Second), n), min(retryAfter, limit))
 }
 
-// restarted is an occurrence after a restart: an event never postpones an older
+// restarted is an occurrence after a restart, or after a delivery that was cut off: an event never postpones an older
 // occurrence that was in delivery and is due again now; the event has its own time
 // afterwards.
 func restarted(o *occurrence) *occurrence {
