@@ -172,12 +172,18 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 	p.look()
 	switch {
 	case p.must <= now:
-		for i := range open {
-			if at := open[i].first(func(r Row) bool { return r.Slack != Apart && r.bound() <= now }); at >= 0 {
-				return &open[i], at, First
+		var last *band // its row has used up its slack
+		for n := range open {
+			b := &open[n]
+			at := b.first(func(r Row) bool { return r.Slack != Apart && r.bound() <= now })
+			if at >= 0 && (last == nil || p.flat && compare(b.rows[at], last.rows[i]) < 0) {
+				last, i = b, at
 			}
 		}
-		return top, 0, First // the end of a band has come
+		if last == nil { // the end of a band has come
+			return top, 0, First
+		}
+		return last, i, First
 	case p.apart <= now:
 		b, i := p.firstApart()
 		return b, i, Guest

@@ -125,3 +125,21 @@ func TestPop_HigherBandFirst(t *testing.T) {
 		}
 	}
 }
+
+// Where bands make no difference a row that has used up its slack is not put off by a row of a higher band that has
+// used up its own later.
+func TestPop_FlatIsOldestFirst(t *testing.T) {
+	t.Parallel()
+	p := New(10, 1, 1)
+	p.Order(false)
+	for band, r := range []Row{{At: 5, Key: "high", Slack: 1, Band: 0}, {At: 1, Key: "low", Slack: 1, Band: 1}} {
+		p.BeginLoad(band)
+		p.EndLoad(band, []Row{r}, false)
+	}
+	if at, _ := p.Due(9); at != 1 {
+		t.Errorf("the row of %d goes first, want of 1", at)
+	}
+	if r, part, ok := p.Pop(9); !ok || part != First || r.Key != "low" {
+		t.Errorf("%+v %v %v", r, part, ok)
+	}
+}
