@@ -190,9 +190,10 @@ func (v *View) Attempts() uint32 {
 	return v.Tries
 }
 
-// WaitFor notes that due keys of the source wait for company until an instant, at the latest; zero if none does.
+// WaitFor notes that due keys of the source wait for company until an instant, at the latest; zero if none does. A key
+// in delivery waits for the end of that.
 func (v *View) WaitFor(until time.Time, src *Spec, now time.Time) {
-	if end := v.SlackEnd(src); v.State == Due && !until.IsZero() && end.After(now) {
+	if end := v.SlackEnd(src); v.State == Due && !v.InFlight && !until.IsZero() && end.After(now) {
 		v.CompanyUntil = until
 	}
 }

@@ -103,6 +103,7 @@ func TestSlack_EndsAfterTheDueTime(t *testing.T) {
 		"none waits":         func(v *View) { v.WaitFor(time.Time{}, src, e.DueAt) },
 		"its slack is over":  func(v *View) { v.WaitFor(e.DueAt.Add(time.Hour), src, e.DueAt.Add(time.Minute)) },
 		"it is in flight":    func(v *View) { v.State = InFlight; v.WaitFor(e.DueAt.Add(time.Second), src, e.DueAt) },
+		"an older one is":    func(v *View) { v.InFlight = true; v.WaitFor(e.DueAt.Add(time.Second), src, e.DueAt) },
 		"it is not due yet":  func(v *View) { v.State = Waiting; v.WaitFor(e.DueAt.Add(time.Second), src, e.DueAt) },
 		"it is between two":  func(v *View) { r := e; r.RetryAt = e.DueAt; v.Entry = &r; v.WaitFor(e.DueAt.Add(1), src, e.DueAt) },
 		"it could expire so": func(v *View) { r := e; r.ExpiresAt = e.DueAt; v.Entry = &r; v.WaitFor(e.DueAt.Add(1), src, e.DueAt) },
