@@ -43,7 +43,7 @@ func (j *judge) awakeSince(s *source) time.Time {
 	switch {
 	case s.awake.under > 0:
 		return s.awake.since
-	case s.awake.last.IsZero() || s.awake.last.Before(j.jumpAt) || !j.at.Before(s.awake.last.Add(s.settings.Company)):
+	case s.awake.last.IsZero() || !s.awake.last.After(j.jumpAt) || !j.at.Before(s.awake.last.Add(s.settings.Company)):
 		return time.Time{}
 	}
 	return s.awake.last
