@@ -117,7 +117,7 @@ func (p *page) next(settings *schedule.Spec, now time.Time, letters bool) (timer
 // ended, otherwise the row was stale.
 func (p *page) done(key string, part timer.Part, delivered bool) {
 	letter := schedule.IsDeadLetterKey(key)
-	if !letter && part == timer.Guest {
+	if !letter && (part == timer.Guest || part == timer.First && !delivered) {
 		return
 	}
 	p.mu.Lock()
@@ -133,7 +133,7 @@ func (p *page) done(key string, part timer.Part, delivered bool) {
 func (p *page) began(part timer.Part, now time.Time) {
 	if part == timer.First {
 		p.mu.Lock()
-		p.rows.Release(now.UnixNano())
+		p.rows.Begin(now.UnixNano())
 		p.mu.Unlock()
 	}
 }

@@ -5,7 +5,7 @@ import "math"
 // Rows with slack wait for company, so that they wake the sink together. That is a property of the rows in
 // memory, and no other index: while all rows that are due have slack left and the sink sleeps, none is handed
 // out. When the first row of the page has used up its slack it is handed out, and once the caller has compared
-// it with its entry, since it may be stale, [Page.Release] lets all due rows go, oldest first.
+// it with its entry, since it may be stale, [Page.Begin] lets all due rows go, oldest first.
 //
 // A row behind the end of a band is due later than all its rows in memory, but may have less slack. Therefore rows
 // wait no longer than until the time of the end: then all of them are due. So a source with more keys within
@@ -27,7 +27,7 @@ type Part uint8
 const (
 	Guest Part = iota // it went because the sink was awake, or to another sink
 	Host              // it keeps the sink awake; the caller must call Done
-	First             // a Host for which the others wait; if it is not stale the caller must call Release
+	First             // for which the others wait; it is a Host, if it is not stale, from Begin on
 )
 
 // company is which rows may go, and how long the sink is awake.
@@ -104,7 +104,7 @@ func (p *Page) Pop(now int64) (Row, Part, bool) {
 	if b == nil {
 		return Row{}, Guest, false
 	}
-	if part != Guest {
+	if part == Host {
 		p.hosts++
 	}
 	return p.take(b, i), part, true
@@ -207,6 +207,12 @@ func (p *Page) Outranked(r Row, now int64) bool {
 		}
 	}
 	return false
+}
+
+// Begin makes a First the Host that lets all rows go that are due. Before that, it may be stale, and wakes nothing.
+func (p *Page) Begin(now int64) {
+	p.Release(now)
+	p.hosts++
 }
 
 // Release lets all rows go that are due.

@@ -43,7 +43,7 @@ func TestPop_WaitsForCompany(t *testing.T) {
 			for r, part, ok := p.Pop(s.at); ok; r, part, ok = p.Pop(s.at) {
 				got = append(got, r.Key+":"+string("ghf"[part]))
 				if part == First {
-					p.Release(s.at)
+					p.Begin(s.at)
 				}
 			}
 			if text := strings.Join(got, " "); text != s.want {
@@ -63,7 +63,7 @@ func TestPop_WaitsAfterTheClockWentBack(t *testing.T) {
 	if _, part, ok := p.Pop(80); part != First || !ok {
 		t.Fatal("the first row is not handed out")
 	}
-	p.Release(80)
+	p.Begin(80)
 	p.Done(80, true)
 	p.Add(Row{At: 50, Key: "c", Slack: 100})
 	if r, _, ok := p.Pop(60); ok {
@@ -82,10 +82,13 @@ func TestDone_AfterTheClockWentBack(t *testing.T) {
 	p.BeginLoad(0)
 	p.EndLoad(0, []Row{{At: 80, Key: "a"}, {At: 81, Key: "b"}, {At: 900, Key: "c", Slack: 1}}, false)
 	for _, at := range []int64{80, 81} {
-		if _, _, ok := p.Pop(at); !ok {
+		_, part, ok := p.Pop(at)
+		if !ok {
 			t.Fatal("no row is handed out")
 		}
-		p.Release(at)
+		if part == First {
+			p.Begin(at)
+		}
 	}
 	p.Done(85, true)
 	p.Done(40, true)
@@ -117,7 +120,6 @@ func TestPop_HigherBandFirst(t *testing.T) {
 		t.Fatalf("%+v, part %d, outranked %v", r, part, p.Outranked(r, 5))
 	}
 	p.Release(5)
-	p.Done(5, false)
 	p.Add(r)
 	for _, want := range []string{"high", "low", "lower", ""} {
 		if r, part, _ = p.Pop(5); r.Key != want || want != "" && part != Host {

@@ -77,7 +77,7 @@ func history(t *testing.T, seed uint64) {
 		_, needs := p.NeedsLoad()
 		return needs
 	}
-	now := int64(0)
+	now := int64(1)
 	for range 400 {
 		switch r.IntN(7) {
 		case 6:
@@ -106,7 +106,6 @@ func history(t *testing.T, seed uint64) {
 				isCurrent := current[row.Key] == row // else stale: dropped, as the queue does
 				if isCurrent && part == First && p.Outranked(row, now) {
 					p.Release(now)
-					p.Done(now, false)
 					p.Add(row)
 					sink.released = now
 					continue
@@ -170,15 +169,21 @@ type awakening struct {
 // take says what is wrong with a row that is handed out, "" if nothing is.
 func (s *awakening) take(p *Page, row Row, part Part, isCurrent bool, now int64) string {
 	awake := s.hosts > 0 || s.ended > 0 && now < s.ended+s.span
-	if part != Guest {
+	switch part {
+	case Host:
 		s.hosts++
 		defer func() {
 			if !isCurrent {
 				s.hosts--
 				p.Done(now, false)
-			} else if part == First {
+			}
+		}()
+	case First:
+		defer func() {
+			if isCurrent {
+				s.hosts++
 				s.released = now
-				p.Release(now)
+				p.Begin(now)
 			}
 		}()
 	}
