@@ -265,7 +265,8 @@ func (q *Queue) Sources() []*Source {
 
 // pageRows is the size of a page when there are so many sources.
 func (q *Queue) pageRows(sources int) int {
-	return min(q.cfg.PageRows, max(minPageRows, q.cfg.PageBudget/max(sources, 1)))
+	most := q.cfg.PageBudget * 4 / 7 // with keys of all priorities a source has 7/4 of a page: pageDivisors
+	return min(q.cfg.PageRows, max(minPageRows, most/max(sources, 1)))
 }
 
 // wait returns when the commit is durable. A failure ends the process, because then
