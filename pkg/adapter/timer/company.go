@@ -1,6 +1,9 @@
 package timer
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Rows with slack wait for company, so that they wake the sink together. That is a property of the rows in
 // memory, and no other index: while all rows that are due have slack left and the sink sleeps, none is handed
@@ -154,7 +157,7 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 	free := awake || p.patient == 0
 	for i := range open {
 		if b := &open[i]; len(b.rows) > 0 && b.rows[0].At <= now {
-			if top == nil || p.flat && compare(b.rows[0], top.rows[0]) < 0 {
+			if top == nil || p.before(b.rows[0], top.rows[0]) {
 				top = b
 			}
 			free = free || b.rows[0].Slack != Apart && b.rows[0].At <= p.released
@@ -176,7 +179,7 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 		for n := range open {
 			b := &open[n]
 			at := b.first(func(r Row) bool { return r.Slack != Apart && r.bound() <= now })
-			if at >= 0 && (last == nil || p.flat && compare(b.rows[at], last.rows[i]) < 0) {
+			if at >= 0 && (last == nil || p.before(b.rows[at], last.rows[i])) {
 				last, i = b, at
 			}
 		}
@@ -194,19 +197,17 @@ func (p *Page) choose(now int64) (top *band, i int, part Part) {
 // Outranked reports whether a due row goes before one that was popped, once all go that are due. Where that was the
 // last row of its band the bands below are hidden; they count all the same if all are in the order of time.
 func (p *Page) Outranked(r Row, now int64) bool {
-	for i := range p.bands {
-		if i > int(r.Band) && !p.flat {
-			break
-		}
-		b := &p.bands[i]
-		if len(b.rows) == 0 || b.rows[0].At > now || b.rows[0].Slack == Apart {
-			continue
-		}
-		if i < int(r.Band) && !p.flat || compare(b.rows[0], r) < 0 {
-			return true
-		}
+	return slices.ContainsFunc(p.bands, func(b band) bool {
+		return len(b.rows) > 0 && b.rows[0].At <= now && b.rows[0].Slack != Apart && p.before(b.rows[0], r)
+	})
+}
+
+// before reports whether a row goes first when both are due.
+func (p *Page) before(a, b Row) bool {
+	if a.Band != b.Band && !p.flat {
+		return a.Band < b.Band
 	}
-	return false
+	return compare(a, b) < 0
 }
 
 // Begin makes a First the Host that lets all rows go that are due. Before that, it may be stale, and wakes nothing.
