@@ -157,11 +157,15 @@ func parseDueKey(b []byte) (Row, error) {
 	if len(b) == 0 {
 		return Row{}, errRow
 	}
-	p, err := parseBand(b[0])
+	return parseRanked(b[0], b[1:])
+}
+
+func parseRanked(band byte, timed []byte) (Row, error) {
+	p, err := parseBand(band)
 	if err != nil {
 		return Row{}, err
 	}
-	r, err := parseTimed(b[1:])
+	r, err := parseTimed(timed)
 	r.Priority = p
 	return r, err
 }
@@ -185,13 +189,7 @@ func parseRetry(b, value []byte) (Row, error) {
 	if len(value) != 1 {
 		return Row{}, errRow
 	}
-	p, err := parseBand(value[0])
-	if err != nil {
-		return Row{}, err
-	}
-	r, err := parseTimed(b)
-	r.Priority = p
-	return r, err
+	return parseRanked(value[0], b)
 }
 
 // parseExpiry reads a whole row of the expiry table.
