@@ -17,8 +17,6 @@ type Delivery struct {
 	// time, until Take.
 	Lateness time.Duration
 
-	started time.Time
-
 	key    string // in the store; a dead letter's differs from Attempt.Key
 	stripe *stripe
 	flight *activeFlight
@@ -133,7 +131,7 @@ func (s *Source) start(row dueRow, now time.Time) (*Delivery, error) {
 	if feed := s.feed.Feed(); feed != nil && e.DeadLetter == nil {
 		feed.Add(recent.Event{Kind: recent.Started, Key: row.Key, At: now, Attempt: e.Attempt})
 	}
-	return &Delivery{Attempt: attempt, Lateness: max(now.Sub(e.SlackEnd(row.settings)), 0), started: now, key: row.Key, stripe: st, flight: f}, nil
+	return &Delivery{Attempt: attempt, Lateness: max(now.Sub(e.SlackEnd(row.settings)), 0), key: row.Key, stripe: st, flight: f}, nil
 }
 
 // drop removes an entry that must not be delivered. The caller holds the stripe.

@@ -21,7 +21,7 @@ func (s *Source) remember(d *Delivery, o schedule.Outcome, what schedule.Disposi
 	}
 	s.q.history.Add(d.Source.Namespace, s.uid, d.key, recent.Outcome{
 		At: now, Result: string(what), Cause: cause, Status: status, Attempt: d.Entry.Attempt,
-		Lateness: d.Lateness, Duration: max(now.Sub(d.started), 0),
+		Lateness: d.Lateness, Duration: max(now.Sub(d.flight.Started), 0),
 	})
 	if feed := s.feed.Feed(); feed != nil {
 		feed.Add(recent.Event{Kind: recent.Ended, Key: d.key, At: now, Attempt: d.Entry.Attempt, Result: string(what), Status: status})
