@@ -275,7 +275,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 			}
 			if changed("priority") {
 				if err := r.Priority.UnmarshalText([]byte(priority)); err != nil {
-					return usage("--%w", err)
+					return err
 				}
 			}
 			if changed("in") {
@@ -350,7 +350,7 @@ $ key set git-repos GitRepo/team-a/site --in 5m --policy replace`,
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
 	c.Long = `Schedule a key. What no flag names stays as the key has it. So --in and --at move the next occurrence
 of a calendar; --policy replace ends the calendar.`
-	complete(c, "priority", "high", "normal", "low")
+	choices(c, "priority", "high", "normal", "low")
 	choices(c, "policy", policies...)
 	c.ValidArgsFunction = p.completeKeys
 	o = outputFlags(c, "json", "yaml")
