@@ -117,8 +117,8 @@ func Again(w http.ResponseWriter, d time.Duration) {
 // delivery comes again.
 //
 // The default policy is [Earliest]: a change that came in meanwhile stays due. The priority is
-// at least the delivery's. A key that was cancelled meanwhile stays so. A calendar goes on by
-// itself: once the key has it, answer [Done].
+// at least the delivery's. A key that was cancelled meanwhile stays cancelled. A calendar
+// continues by itself: once the key has it, answer [Done].
 func AgainWith(ctx context.Context, w http.ResponseWriter, d *Delivery, c *Client, r Request) {
 	r.Policy, r.Priority = cmp.Or(r.Policy, Earliest), max(r.Priority, d.Priority)
 	if _, err := c.Schedule(ctx, d.Key, r, IfPresent()); err != nil {

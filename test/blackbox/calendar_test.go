@@ -19,7 +19,7 @@ func nextLeapDay() time.Time {
 	}
 }
 
-// A key has a calendar until something ends it: it is shown, edited, kept by an event, and goes on after a run.
+// A key has a calendar until something ends it: it is shown, edited, kept by an event, and continues after a run.
 func TestCalendar_FromPutToNever(t *testing.T) {
 	t.Parallel()
 	const key = "calendar/own"

@@ -133,7 +133,7 @@ func TestFollow_SurvivesRestarts(t *testing.T) {
 		h := newFixtureOn(t, func(s store.Store) store.Store {
 			return &hooked{Store: s, before: func(call, _ string) error {
 				if call == "List" && lists.Add(1) > allowed.Load() {
-					return errors.New("the disk is away")
+					return errors.New("the disk fails")
 				}
 				return nil
 			}}

@@ -295,16 +295,22 @@ func TestSinkless_LooksAtPodsAreBounded(t *testing.T) {
 	})
 }
 
+// failedStart is a source whose workload has not started in time for its key.
+func failedStart(t *testing.T, w *world) *operator {
+	w.starts = 24 * time.Hour
+	o := w.source("web", sinkless)
+	o.key(0)
+	pass(121 * time.Second)
+	if o.refused() != 1 {
+		t.Fatalf("%d failed attempts", o.refused())
+	}
+	return o
+}
+
 // A key that became due after the failure of others, by a clock that was set forward, has not failed with them.
 func TestSinkless_OldFailureIsForgotten(t *testing.T) {
 	in(t, func(w *world) {
-		w.starts = 24 * time.Hour
-		o := w.source("web", sinkless)
-		o.key(0)
-		pass(121 * time.Second)
-		if o.refused() != 1 {
-			t.Fatalf("%d failed attempts", o.refused())
-		}
+		o := failedStart(t, w)
 		if got := o.m.Settle(time.Hour, time.Hour); got.Kind != schedule.Failed {
 			t.Errorf("a key that was due with it: %+v", got)
 		}
@@ -319,10 +325,7 @@ func TestSinkless_OldFailureIsForgotten(t *testing.T) {
 // again.
 func TestSettle_ChangedAfterAFailureEnds(t *testing.T) {
 	in(t, func(w *world) {
-		w.starts = 24 * time.Hour
-		o := w.source("web", sinkless)
-		o.key(0)
-		pass(121 * time.Second)
+		o := failedStart(t, w)
 		if got := o.m.Settle(time.Hour, 0); got.Kind != schedule.Failed {
 			t.Errorf("%+v", got)
 		}

@@ -107,7 +107,7 @@ func TestCalendar_Requests(t *testing.T) {
 	}
 }
 
-// A calendar goes on after each occurrence, from the start of its last attempt, until something ends it.
+// A calendar continues after each occurrence, from the start of its last attempt, until something ends it.
 func TestCalendar_Outcomes(t *testing.T) {
 	t.Parallel()
 	hour, final := time.Hour, &Event{Extensions: map[string]any{FinalAttribute: true}}
@@ -183,15 +183,15 @@ func TestCalendar_Outcomes(t *testing.T) {
 	e.Event = final
 	f := Flight{Entry: e, Own: true, Started: t0}
 	if n := f.Finish(inputs(none), e, Outcome{Kind: Succeeded}).Next; n != nil {
-		t.Errorf("the object is gone, but its calendar goes on: %+v", n)
+		t.Errorf("the object is gone, but its calendar continues: %+v", n)
 	}
 	if n := f.Finish(inputs(none), e, Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: soon}}).Next; n == nil || n.Calendar != nil {
-		t.Errorf("the object is gone, but its calendar goes on: %+v", n)
+		t.Errorf("the object is gone, but its calendar continues: %+v", n)
 	}
 	// A newer request ended the calendar, and has expired.
 	f = Flight{Entry: on(hourly), Superseded: true, Started: t0}
 	if n := f.Finish(inputs(often), nil, Outcome{Kind: Succeeded}).Next; n != nil {
-		t.Errorf("the newer occurrence expired, but the older one goes on: %+v", n)
+		t.Errorf("the newer occurrence expired, but the older one continues: %+v", n)
 	}
 	dead := &Spec{Delivery: Delivery{Retry: new(0)}, Targets: Targets{DeadLetter: &Target{URL: "http://dead"}}}
 	f = Flight{Entry: on(hourly), Own: true, Started: t0}
