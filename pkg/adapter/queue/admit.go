@@ -48,16 +48,20 @@ type ClaimMemory func(bytes int64) error
 // error is an *schedule.Error, and then nothing changed, or another one when
 // the outcome is unknown.
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
-	items := [1]Item{{Key: key, Request: *r}}
-	var out [1]Scheduled
+	c := &gathered{item: [1]Item{{Key: key, Request: *r}}, claim: claim}
+	if gathers(&c.item[0]) {
+		if out, err := s.gathering.schedule(s, c); err != errAlone {
+			return out, err
+		}
+	}
 	a := admission{Source: s, claim: claim}
-	if err := a.admit(items[:], out[:]); err != nil {
+	if err := a.admit(c.item[:], c.out[:]); err != nil {
 		return Scheduled{}, err
 	}
-	if out[0].Err != nil {
-		return Scheduled{}, out[0].Err
+	if c.out[0].Err != nil {
+		return Scheduled{}, c.out[0].Err
 	}
-	return out[0], nil
+	return c.out[0], nil
 }
 
 // ScheduleAll applies the items in order, accepts or refuses each alone, and returns
@@ -99,6 +103,7 @@ type admission struct {
 	*Source
 	claim    ClaimMemory
 	together bool               // all items or none
+	gathered bool               // the items are of many calls: each waits for its first writes alone
 	marks    []store.MarkChange // stored with the last page
 
 	outlines bool  // the entries' events are not needed
@@ -182,7 +187,9 @@ func (a *admission) admitPages(items []Item, out []Scheduled) error {
 	if err := a.q.wait(a.commit); err != nil {
 		return err
 	}
-	a.writes.wait()
+	if !a.gathered {
+		a.writes.wait()
+	}
 	return nil
 }
 

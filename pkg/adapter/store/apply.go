@@ -128,7 +128,7 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	s.new.derive(c.Source, c.Key, c.New)
 	for i := range s.old.n {
 		if !s.new.has(&s.old, i) {
-			if err := b.Delete(s.old.key(i), nil); err != nil {
+			if err := removeRow(b, s.old.key(i)); err != nil {
 				return deltas, fmt.Errorf("store: removing a row: %w", err)
 			}
 		}
@@ -154,6 +154,15 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 		return deltas, nil
 	}
 	return db.count(deltas, c.Source, change)
+}
+
+// removeRow removes an index row. A row with a revision is set once, so that a single delete
+// ends with it where the two meet, most often in the first flush, instead of at the last level.
+func removeRow(b *pebble.Batch, row []byte) error {
+	if row[0] == tableUnfinished {
+		return b.Delete(row, nil)
+	}
+	return b.SingleDelete(row, nil)
 }
 
 // rowBytes is about what the rows of an entry take, beside its event.
