@@ -118,8 +118,9 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 		err = b.Delete(s.key, nil)
 	default:
 		db.absent.add(s.key)
-		s.value = appendRecord(s.value[:0], c.New)
-		err = b.Set(s.key, s.value, nil)
+		if s.value, err = appendRecord(s.value[:0], c.New); err == nil {
+			err = b.Set(s.key, s.value, nil)
+		}
 	}
 	if err != nil {
 		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
@@ -177,16 +178,10 @@ func hide(b *pebble.Batch, row []byte) error {
 // errOmitted is the error of a change that keeps an event where there is none.
 var errOmitted = errors.New("the event was not read, and there is none to keep")
 
-// addEvent puts the change of the key's event into the batch. A change that keeps the event,
-// as outcomes do, writes nothing of it.
+// addEvent puts the change of the key's event into the batch, if its body is apart. A change that keeps the
+// event, as outcomes do, writes nothing of it.
 func (db *DB) addEvent(b *pebble.Batch, s *scratch, c *Change) (err error) {
-	var old, event *schedule.Event
-	if c.Old != nil {
-		old = c.Old.Event
-	}
-	if c.New != nil {
-		event = c.New.Event
-	}
+	old, event := apart(c.Old), apart(c.New)
 	switch {
 	case event != nil && event.Omitted && old == nil:
 		return errOmitted

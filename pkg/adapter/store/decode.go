@@ -17,7 +17,7 @@ var (
 )
 
 // decodeRecord reads what appendRecord wrote and refuses anything else. It
-// keeps nothing of b. The entry's event is omitted.
+// keeps nothing of b. An event whose body is apart is omitted.
 func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if len(b) == 0 {
 		return nil, errShort
@@ -90,10 +90,23 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if fields&hasCalendar != 0 {
 		e.Calendar = d.calendar()
 	}
+	if e.Event != nil && apart(e) == nil {
+		d.body(e)
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+// body reads the event of the entry, which was omitted before.
+func (d *decoder) body(e *schedule.Entry) {
+	event := d.event()
+	if d.err == nil && event.Body() != e.Event.BodySize {
+		d.fail(fmt.Errorf("its event has %d bytes, the record says %d", event.Body(), e.Event.BodySize))
+	}
+	event.ID = e.Event.ID
+	e.Event = event
 }
 
 func (d *decoder) priority() schedule.Priority {
@@ -112,16 +125,8 @@ func (d *decoder) priority() schedule.Priority {
 // event. It keeps nothing of b.
 func decodeEvent(b []byte, e *schedule.Entry) error {
 	d := newDecoder(b)
-	event := d.event()
-	if err := d.end(); err != nil {
-		return err
-	}
-	if event.Body() != e.Event.BodySize {
-		return fmt.Errorf("its event has %d bytes, the record says %d", event.Body(), e.Event.BodySize)
-	}
-	event.ID = e.Event.ID
-	e.Event = event
-	return nil
+	d.body(e)
+	return d.end()
 }
 
 // maxShared bounds the records whose strings all share one copy: of a larger

@@ -23,7 +23,7 @@
 // order like time; revisions are 8 bytes, big-endian.
 //
 //	s/ source 0 key                       → the record (below)
-//	e/ source 0 key                       → the body of the entry's event; only with an event
+//	e/ source 0 key                       → the body of the entry's event, if it has more than 512 bytes
 //	d/ source 0 at key 0 revision         → empty; 'r' if the entry has a RetryAt; 's' and the slack, a varint, if it may wait
 //	r/ source 0 due key 0 revision        → empty; only entries with a RetryAt
 //	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
@@ -47,10 +47,14 @@
 // source do not stand before the rows of another. x/ is in time order over all
 // sources, since one sweep drops what expired.
 //
-// An event may have 256 KiB, and outcomes keep it: so it has a row of its own, which an
+// An event may have 256 KiB, and outcomes keep it: so a large body has a row of its own, which an
 // outcome does not write again. Its ID, which an outcome takes from it, is in the record, and
 // so is its size: counters, lists without events and changes that keep, replace or remove it
-// do not read it. The table is not s/, so that compactions of records do not copy events.
+// do not read it. A small body is the end of the record: a row of its own would cost more than
+// to write it again.
+//
+// A row of d/, r/ and x/ has a revision in its key, and is set once. A single delete ends with it
+// where the two meet, most often in the first flush.
 //
 // A record is a version byte and fields; a bit set says which are there:
 //
@@ -59,9 +63,9 @@
 //	| attempt, tries, uvarint | maxInterval, varint
 //	| uid, reason, traceparent, tracestate, each uvarint length and bytes
 //	| event: size of the body, uvarint, id | dead letter | last failure: 8 bytes, code, data
-//	| previousDueAt, 8 bytes | slack, varint
+//	| previousDueAt, 8 bytes | slack, varint | priority | calendar | the body of a small event
 //
-//	body of an event, in e/: field bits | source | time (seconds, nanoseconds, offset)
+//	body of an event: field bits | source | time (seconds, nanoseconds, offset)
 //	| type, subject, datacontenttype, dataschema
 //	| count, then name, kind ('s', 't', 'f', 'i') and value, sorted by name | data
 //
@@ -115,7 +119,7 @@
 // written to store.new, and renamed to store.next when they are whole; the next Open puts store.next in the
 // place of store. So a crash at any time leaves one store, the old one or the new one.
 //
-// m/format is 1. A program refuses a directory with another number and names
+// m/format is 3. A program refuses a directory with another number and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // another program would misread takes a new number; testdata has the bytes of
 // this version. m/form is "single", or "group" in the view of a replicated store, which has m/applied, the number of the last

@@ -15,7 +15,7 @@ import (
 
 // format is the version of the layout that this program reads and writes. It goes up with any change
 // that another program would misread.
-const format = 2
+const format = 3
 
 // The rows of the meta table; their values are text, for people.
 const (

@@ -23,7 +23,7 @@ func TestOpen_RefusesForeignDirectories(t *testing.T) {
 		name, want string
 		prepare    func(t *testing.T, fs *vfs.MemFS)
 	}{
-		{"of the next version", "its format is version 99, this program reads version 2", func(t *testing.T, fs *vfs.MemFS) {
+		{"of the next version", "its format is version 99, this program reads version 3", func(t *testing.T, fs *vfs.MemFS) {
 			db := open(t, Options{FS: fs})
 			must(t, db.db.Set([]byte(metaFormat), []byte("99"), pebble.Sync))
 			must(t, db.Close())

@@ -31,7 +31,7 @@ func (db *records) Outline(source, key string, most int64) (*schedule.Entry, err
 // wantsEvent reports that the event of an entry that was read must be read too: of an entry
 // of at most most bytes.
 func wantsEvent(e *schedule.Entry, key string, most int64) bool {
-	return e != nil && e.Event != nil && e.Size(key) <= most
+	return e != nil && e.Event != nil && e.Event.Omitted && e.Size(key) <= most
 }
 
 // get reads a record and its event at one moment: both with one iterator.
@@ -361,7 +361,7 @@ const pageBytes = 1 << 20
 func sizeInMemory(e *schedule.Entry, key string) int64 {
 	n := e.Size(key)
 	if e != nil && e.Event != nil {
-		n -= e.Event.BodySize
+		n -= e.Event.BodySize // 0 of one that was read
 	}
 	return n
 }
@@ -438,7 +438,7 @@ func (db *records) Unfinished() (found []SourceRow, err error) {
 // the next source's.
 func (db *records) Sources() ([]string, error) {
 	var sources []string
-	for _, table := range [...]byte{tableRecord, tableMark, tableWatch} {
+	for _, table := range [...]byte{tableRecord, tableDue, tableMark, tableWatch} { // a block of records that cannot be read hides none
 		var err error
 		if sources, err = db.sourcesOf(sources, table); err != nil {
 			return nil, err

@@ -30,7 +30,7 @@ const (
 	hasReason                    //
 	hasTraceParent               //
 	hasTraceState                //
-	hasEvent                     // in a row of its own; only its ID and its size are here
+	hasEvent                     // its size; the body is in a row of its own, or a small one at the end
 	hasEventID                   //
 	hasDeadLetter                //
 	hasLastFailure               //
@@ -66,8 +66,20 @@ const (
 	extensionInt    = 'i'
 )
 
-// appendRecord encodes an entry, without the body of its event.
-func appendRecord(dst []byte, e *schedule.Entry) []byte {
+// smallBody is the size of an event's body up to which it is in the record: an outcome, which keeps the event, writes
+// it again. A row of its own takes another write for each change, and another read for each delivery.
+const smallBody = 512
+
+// apart is the event of an entry whose body has a row of its own, nil if there is none.
+func apart(e *schedule.Entry) *schedule.Event {
+	if e == nil || e.Event == nil || e.Event.Body() <= smallBody {
+		return nil
+	}
+	return e.Event
+}
+
+// appendRecord encodes an entry, without the body of an event that is apart.
+func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 	fields := uint64(0)
 	set := func(there bool, field uint64) {
 		if there {
@@ -148,7 +160,10 @@ func appendRecord(dst []byte, e *schedule.Entry) []byte {
 	if e.Calendar != nil {
 		dst = appendCalendar(dst, e.Calendar)
 	}
-	return dst
+	if e.Event != nil && apart(e) == nil {
+		return appendEvent(dst, e.Event)
+	}
+	return dst, nil
 }
 
 // appendEvent encodes the body of an event. It fails only on an extension of a type that an

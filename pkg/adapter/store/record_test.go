@@ -32,13 +32,13 @@ func goldenEntries() map[string]*schedule.Entry {
 			UID: "0b1c", Cause: schedule.Cause{Reason: "requeue", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", TraceState: "k=v"},
 			Event: &schedule.Event{
 				ID: "7", Source: "/apis", Time: time.Date(2020, 2, 29, 23, 59, 59, 0, time.FixedZone("", 3600)), Type: "dev.knative.apiserver.ref.update",
-				Subject: "s", DataContentType: "application/json", DataSchema: "https://schema",
+				Subject: strings.Repeat("s", smallBody), DataContentType: "application/json", DataSchema: "https://schema",
 				Extensions: map[string]any{"kind": "GitRepo", "n": int32(-5), "yes": true, "no": false},
 				Data:       []byte(`{"a":1}`), DataBase64: true,
 			},
 		},
 		"deadletter": {
-			Revision: 9, Occurrence: 9, ScheduledAt: golden, DueAt: golden, Event: &schedule.Event{Data: []byte{}},
+			Revision: 9, Occurrence: 9, ScheduledAt: golden, DueAt: golden, Event: &schedule.Event{Type: "small", Data: []byte{}},
 			DeadLetter: &schedule.DeadLetter{Key: "GitRepo/a/b", Due: golden, ID: "id-8", Attempt: 20, Revision: 8,
 				Failure: schedule.Failure{Dest: "http://sink", Code: 400, Data: []byte("bad")}},
 		},
@@ -77,22 +77,22 @@ func compareGolden(t *testing.T, name, text string) {
 	}
 }
 
-// encoded is the record and the event of an entry, nil without one.
+// encoded is the record of an entry, and its event if that is apart.
 func encoded(t testing.TB, e *schedule.Entry) (record, event []byte) {
 	t.Helper()
-	if e.Event != nil {
-		var err error
-		if event, err = appendEvent(nil, e.Event); err != nil {
-			t.Fatal(err)
-		}
+	record, err := appendRecord(nil, e)
+	must(t, err)
+	if apart(e) != nil {
+		event, err = appendEvent(nil, e.Event)
+		must(t, err)
 	}
-	return appendRecord(nil, e), event
+	return record, event
 }
 
 // decoded is the entry of a record and an event.
 func decoded(record, event []byte) (*schedule.Entry, error) {
 	e, err := decodeRecord(record)
-	if err == nil && e.Event != nil {
+	if err == nil && apart(e) != nil {
 		err = decodeEvent(event, e)
 	}
 	return e, err

@@ -158,7 +158,7 @@ func (v *verifier) record(k, value []byte) error {
 	}
 	s.bytes += e.Size(key)
 	v.counted[source] = s
-	if e.Event != nil {
+	if apart(e) != nil {
 		if _, err := v.db.Get(source, key); isCorrupt(err) {
 			v.problem("%v", err)
 		} else if err != nil {
@@ -213,8 +213,8 @@ func (v *verifier) event(k, _ []byte) error {
 	if isCorrupt(err) {
 		return nil // the record itself is a problem already
 	}
-	if err == nil && (e == nil || e.Event == nil) {
-		v.problem("the record of key %q of source %q has no event, but there is one", key, source)
+	if err == nil && apart(e) == nil {
+		v.problem("the record of key %q of source %q has no event of its own row, but there is one", key, source)
 	}
 	return err
 }
