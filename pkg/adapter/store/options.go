@@ -49,6 +49,10 @@ const (
 	memTable    = 12 << 20
 	blockCache  = 56 << 20
 	maxOpenFile = 256
+	baseLevel   = 64 << 20
+	// level0 is how many flushed tables make a compaction, from the smallest disk to a large one. The more, the fewer times
+	// a row is written: docs/adr/0019-the-engine-stays-pebble.md.
+	leastLevel0, mostLevel0 = 4, 16
 )
 
 // usage is the state of the file system below dir, false if that is unknown.
@@ -72,13 +76,14 @@ func (o *Options) reserve(total uint64) int64 {
 // pebble makes the engine's options. total is the size of the file system, 0
 // if unknown. On a small one the memtable must be small too, since a few
 // write-ahead logs of its size are kept and used again. And so must a compaction, which
-// takes space before it frees any: four memtables and the base level fit the reserve.
+// takes space before it frees any: the memtables of level 0 and the base level fit the reserve.
 func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
-	mem, base, table := uint64(memTable), int64(64<<20), int64(2<<20)
+	mem, base, table, tables := uint64(memTable), int64(baseLevel), int64(2<<20), int64(mostLevel0)
 	if total > 0 {
 		mem = min(mem, max(total/64, 1<<20))
 		base = min(base, int64(max(total/32, 2<<20)))
 		table = min(table, base/32)
+		tables = min(tables, max((o.reserve(total)-base)/int64(mem), leastLevel0))
 	}
 	ended := func(err error) {
 		if err == nil {
@@ -98,7 +103,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		CacheSize:                   blockCache,
 		MaxOpenFiles:                maxOpenFile,
 		// A full disk stops compactions; writes must go on meanwhile.
-		L0CompactionThreshold: 4,
+		L0CompactionThreshold: int(tables),
 		L0StopWritesThreshold: 200,
 		LBaseMaxBytes:         base,
 		MaxManifestFileSize:   4 << 20,
