@@ -43,8 +43,12 @@ func BenchmarkDeliver(b *testing.B) {
 	b.Run("bare client", func(b *testing.B) {
 		s, _ := newSender(b)
 		r, _ := s.route(a.Target)
-		model, err := s.request(context.Background(), &a, r)
-		must(b, err)
+		var model message
+		must(b, s.request(context.Background(), &model, &a, r))
+		header := http.Header{}
+		for _, l := range model.header {
+			header.Set(l.name, l.value)
+		}
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DialContext: (&net.Dialer{}).DialContext}}
 		defer client.CloseIdleConnections()
 		b.ReportAllocs()
@@ -52,7 +56,7 @@ func BenchmarkDeliver(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				req, _ := http.NewRequest(http.MethodPost, srv.URL, strings.NewReader(string(a.Entry.Event.Data)))
-				req.Header = model.header.Clone()
+				req.Header = header.Clone()
 				resp, err := client.Do(req)
 				if err != nil {
 					b.Error(err)

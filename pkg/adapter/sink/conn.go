@@ -158,7 +158,12 @@ func (c *conn) send(r *route, m *message, begin func() (func(), bool)) error {
 	b.Reset()
 	b.WriteString(m.method)
 	b.WriteString(r.start)
-	_ = m.header.Write(b)
+	for _, l := range m.header {
+		b.WriteString(l.name)
+		b.WriteString(": ")
+		b.WriteString(l.value)
+		b.WriteString("\r\n")
+	}
 	b.WriteString("\r\n")
 	first := min(max(0, sendable-b.Len()), len(m.body))
 	b.Write(m.body[:first])
@@ -172,10 +177,10 @@ func (c *conn) send(r *route, m *message, begin func() (func(), bool)) error {
 	if _, err := c.Write(b.Bytes()); err != nil || first == len(m.body) {
 		return err
 	}
-	rest := make(chan error, 1)
+	rest, later := make(chan error, 1), m.body[first:]
 	c.rest = rest
 	go func() {
-		_, err := c.Write(m.body[first:])
+		_, err := c.Write(later)
 		rest <- err
 	}()
 	return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"weak"
 
@@ -23,38 +24,26 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// constants are the headers that depend on a source alone, and the limit of its warnings. All its
-// requests share the slices, which must not be modified.
+// constants are the headers that depend on a source alone, and the limit of its warnings.
 type constants struct {
 	eventSource string
-	namespace   []string
-	overrides   []field // spec.ceOverrides, binary mode
+	overrides   []line // spec.ceOverrides, binary mode
 	warnings    loglimit.Limit
 }
 
-type field struct {
-	header string
-	value  []string
-}
-
-var (
-	version1   = []string{event.CloudEventsVersionV1}
-	preferOne  = []string{"reply"}
-	identity   = []string{"identity"} // the body of a reply is read as it comes
-	userAgent  = []string{"RescheduleSource"}
-	structured = []string{event.ApplicationCloudEventsJSON}
+const (
+	contentType = "Content-Type"
+	userAgent   = "RescheduleSource"
 )
-
-const contentType = "Content-Type"
 
 func (s *Sender) constants(src *schedule.Spec) *constants {
 	c, _ := s.sources.get(weak.Make(src), func() (*constants, error) {
 		c := &constants{
-			eventSource: src.EventSource(), namespace: []string{src.Namespace},
-			warnings: loglimit.Limit{Lines: warningLines, Per: time.Second},
+			eventSource: src.EventSource(),
+			warnings:    loglimit.Limit{Lines: warningLines, Per: time.Second},
 		}
 		for name, value := range src.Extensions {
-			c.overrides = append(c.overrides, field{headerName(name), []string{cloudevent.EncodeHeader(value)}})
+			c.overrides = append(c.overrides, line{headerName(name), cloudevent.EncodeHeader(value)})
 		}
 		return c, nil
 	})
@@ -76,47 +65,81 @@ func (e *tokenError) Unwrap() error { return e.error }
 type message struct {
 	source *schedule.Spec
 	method string
-	header http.Header
+	header header
 	body   []byte
 }
 
-// request makes the request of an attempt.
-func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*message, error) {
-	c := s.constants(a.Source)
+// header is what stands between the Host header and the body, in this order.
+type header []line
+
+type line struct{ name, value string } // the name is canonical
+
+// add appends a line whose name is not there.
+func (h *header) add(name, value string) { *h = append(*h, line{name, value}) }
+
+// set appends a line, or replaces the one with its name.
+func (h *header) set(name, value string) {
+	for i := range *h {
+		if (*h)[i].name == name {
+			(*h)[i].value = value
+			return
+		}
+	}
+	h.add(name, value)
+}
+
+// messages are for later requests: their lines are 20 and more.
+var messages = sync.Pool{New: func() any { return new(message) }}
+
+func (m *message) free() {
+	clear(m.header)
+	*m = message{header: m.header[:0]}
+	messages.Put(m)
+}
+
+// request makes m the request of an attempt.
+func (s *Sender) request(ctx context.Context, m *message, a *schedule.Attempt, r *route) error {
+	c, h := s.constants(a.Source), &m.header
 	d := cloudevent.Describe(a, c.eventSource)
-	h := make(http.Header, 20+len(d.Extensions)+len(c.overrides))
-	body := d.Data
+	m.source, m.method, m.body = a.Source, http.MethodPost, d.Data
 	// A sink would take data of the type of an event for the event itself.
 	if a.Source.Delivery.Structured || cloudevent.IsMedia(d.DataContentType) {
 		var err error
-		if body, err = writeStructured(a); err != nil {
-			return nil, &unsendableError{err.Error()}
+		if m.body, err = writeStructured(a); err != nil {
+			return &unsendableError{err.Error()}
 		}
-		h[contentType] = structured
+		h.add(contentType, event.ApplicationCloudEventsJSON)
 	} else if err := writeBinary(h, a, &d, c); err != nil {
-		return nil, err
+		return err
 	}
-	h["Kn-Namespace"], h["Prefer"], h["User-Agent"], h["Accept-Encoding"] = c.namespace, preferOne, userAgent, identity
+	h.add("Kn-Namespace", a.Source.Namespace)
+	h.add("Prefer", "reply")
+	h.add("User-Agent", userAgent)
+	h.add("Accept-Encoding", "identity") // the body of a reply is read as it comes
 	if trace.SpanContextFromContext(ctx).IsValid() {
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+		traced := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, traced)
+		for name, value := range traced {
+			h.add(http.CanonicalHeaderKey(name), value)
+		}
 	}
 	if err := s.authorize(ctx, h, r, a.Source, a.Target); err != nil {
-		return nil, err
+		return err
 	}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	return &message{source: a.Source, method: http.MethodPost, header: h, body: body}, nil
+	h.add("Content-Length", strconv.Itoa(len(m.body)))
+	return nil
 }
 
 // authorize adds the source's token, or else the user of the route's URL.
-func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *schedule.Spec, target schedule.Target) error {
+func (s *Sender) authorize(ctx context.Context, h *header, r *route, src *schedule.Spec, target schedule.Target) error {
 	if s.needsToken(src, target) {
 		token, err := s.cfg.Token(ctx, src, target)
 		if err != nil {
 			return &tokenError{fmt.Errorf("sink: token for audience %q: %w", target.Audience, err)}
 		}
-		h["Authorization"] = []string{"Bearer " + token}
-	} else if r.authorization != nil {
-		h["Authorization"] = r.authorization
+		h.add("Authorization", "Bearer "+token)
+	} else if r.authorization != "" {
+		h.add("Authorization", r.authorization)
 	}
 	return nil
 }
@@ -137,43 +160,40 @@ func writeStructured(a *schedule.Attempt) ([]byte, error) {
 }
 
 // writeBinary writes the attributes as the HTTP binding says.
-func writeBinary(h http.Header, a *schedule.Attempt, d *schedule.Event, c *constants) error {
-	values := make([]string, 0, 14+len(d.Extensions)) // one allocation for all
-	put := func(header, value string) {
-		values = append(values, cloudevent.EncodeHeader(value))
-		h[header] = values[len(values)-1 : len(values) : len(values)]
-	}
-	h["Ce-Specversion"] = version1
-	put("Ce-Id", d.ID)
-	put("Ce-Source", d.Source)
-	put("Ce-Type", d.Type)
-	put("Ce-Subject", d.Subject)
+func writeBinary(h *header, a *schedule.Attempt, d *schedule.Event, c *constants) error {
+	add := func(header, value string) { h.add(header, cloudevent.EncodeHeader(value)) }
+	set := func(attribute, value string) { h.set(headerName(attribute), cloudevent.EncodeHeader(value)) }
+	add("Ce-Specversion", event.CloudEventsVersionV1)
+	add("Ce-Id", d.ID)
+	add("Ce-Source", d.Source)
+	add("Ce-Type", d.Type)
+	add("Ce-Subject", d.Subject)
 	if !d.Time.IsZero() {
-		put("Ce-Time", types.FormatTime(d.Time))
+		add("Ce-Time", types.FormatTime(d.Time))
 	}
 	if d.DataSchema != "" {
-		put("Ce-Dataschema", d.DataSchema)
+		add("Ce-Dataschema", d.DataSchema)
 	}
 	if d.DataContentType != "" {
-		values = append(values, strings.TrimSpace(d.DataContentType)) // as the transport would
-		h[contentType] = values[len(values)-1 : len(values) : len(values)]
+		value := strings.TrimSpace(d.DataContentType)
+		if !httpguts.ValidHeaderFieldValue(value) {
+			return &unsendableError{"datacontenttype is not a header value"}
+		}
+		h.add(contentType, value)
 	}
 	for name, value := range d.Extensions {
 		switch v := value.(type) {
 		case string:
-			put(headerName(name), v)
+			set(name, v)
 		case bool:
-			put(headerName(name), strconv.FormatBool(v))
+			set(name, strconv.FormatBool(v))
 		case int32:
-			put(headerName(name), strconv.Itoa(int(v)))
+			set(name, strconv.Itoa(int(v)))
 		}
 	}
-	cloudevent.DeliveryExtensions(a, func(name, value string) { put(headerName(name), value) })
+	cloudevent.DeliveryExtensions(a, set)
 	for _, o := range c.overrides {
-		h[o.header] = o.value
-	}
-	if ct := h[contentType]; ct != nil && !httpguts.ValidHeaderFieldValue(ct[0]) {
-		return &unsendableError{"datacontenttype is not a header value"}
+		h.set(o.name, o.value)
 	}
 	return nil
 }

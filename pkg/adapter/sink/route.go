@@ -17,11 +17,11 @@ import (
 // them: each attempt looks it up, so that no route keeps an unused one.
 type route struct {
 	url           *url.URL
-	dest          string   // for people and dead letters, without a password
-	authorization []string // from the URL's user
+	dest          string // for people and dead letters, without a password
+	authorization string // from the URL's user, "": none
 
 	proxy              *url.URL // nil for none
-	proxyAuthorization []string
+	proxyAuthorization string
 	forwarded          bool   // by a proxy for http, which answers 407 itself
 	address            string // of the sink, host:port
 	poolKey            string // the same for all routes that can share connections
@@ -68,8 +68,8 @@ func (r *route) prepare(proxyOf func(*http.Request) (*url.URL, error)) (err erro
 		r.poolKey = p.String() + " " + r.poolKey
 		if r.url.Scheme == "http" && !strings.HasPrefix(p.Scheme, "socks5") {
 			write, r.poolKey, r.forwarded = req.WriteProxy, p.String(), true
-			if r.proxyAuthorization != nil {
-				req.Header["Proxy-Authorization"] = r.proxyAuthorization
+			if r.proxyAuthorization != "" {
+				req.Header["Proxy-Authorization"] = []string{r.proxyAuthorization}
 			}
 		}
 	}
@@ -82,13 +82,13 @@ func (r *route) prepare(proxyOf func(*http.Request) (*url.URL, error)) (err erro
 	return nil
 }
 
-// basic is the header of basic authentication, nil without a user.
-func basic(user *url.Userinfo) []string {
+// basic is the header of basic authentication, "" without a user.
+func basic(user *url.Userinfo) string {
 	if user == nil {
-		return nil
+		return ""
 	}
 	password, _ := user.Password()
-	return []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
 func (s *Sender) transport(caCerts string) (*transport, error) {

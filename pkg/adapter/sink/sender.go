@@ -167,8 +167,9 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLim
 	if err != nil {
 		return failed(a, err)
 	}
-	m, err := s.request(ctx, a, r)
-	if err != nil {
+	m := messages.Get().(*message)
+	defer m.free()
+	if err := s.request(ctx, m, a, r); err != nil {
 		if _, ok := errors.AsType[*unsendableError](err); ok {
 			return schedule.Outcome{Kind: schedule.Rejected, Failure: r.failure(0, []byte(err.Error()))}
 		}

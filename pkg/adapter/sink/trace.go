@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -43,7 +44,7 @@ func (s *Sender) trace(ctx context.Context, a *schedule.Attempt) (trace.Span, co
 		semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName(operation), semconv.MessagingOperationTypeSend,
 		semconv.MessagingMessageID(a.ID),
 		semconv.CloudEventsEventID(a.ID), semconv.CloudEventsEventSource(d.Source), semconv.CloudEventsEventType(d.Type),
-		semconv.CloudEventsEventSubject(d.Subject), semconv.CloudEventsEventSpecVersion(version1[0]),
+		semconv.CloudEventsEventSubject(d.Subject), semconv.CloudEventsEventSpecVersion(event.CloudEventsVersionV1),
 		attribute.String("kn.source.namespace", a.Source.Namespace), attribute.String("kn.source.name", a.Source.Name),
 		attribute.Int64("reschedule.attempt", int64(a.Number())),
 	}

@@ -97,14 +97,12 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for name, values := range m.header {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return nil, fmt.Errorf("invalid header field name %q", name)
+	for _, l := range m.header {
+		if !httpguts.ValidHeaderFieldName(l.name) {
+			return nil, fmt.Errorf("invalid header field name %q", l.name)
 		}
-		for _, v := range values {
-			if !httpguts.ValidHeaderFieldValue(v) {
-				return nil, fmt.Errorf("invalid header field value for %q", name) // the value may be a secret
-			}
+		if !httpguts.ValidHeaderFieldValue(l.value) {
+			return nil, fmt.Errorf("invalid header field value for %q", l.name) // the value may be a secret
 		}
 	}
 	if c := t.take(r.poolKey); c != nil {
@@ -200,10 +198,10 @@ func (c *conn) tunnel(ctx context.Context, r *route) error {
 	defer context.AfterFunc(ctx, c.abort)()
 	req := &http.Request{
 		Method: http.MethodConnect, URL: &url.URL{Opaque: r.address}, Host: r.address,
-		Header: http.Header{"User-Agent": userAgent},
+		Header: http.Header{"User-Agent": {userAgent}},
 	}
-	if r.proxyAuthorization != nil {
-		req.Header["Proxy-Authorization"] = r.proxyAuthorization
+	if r.proxyAuthorization != "" {
+		req.Header["Proxy-Authorization"] = []string{r.proxyAuthorization}
 	}
 	if err := req.Write(c.Conn); err != nil {
 		return err

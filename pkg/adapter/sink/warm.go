@@ -21,11 +21,11 @@ func (s *Sender) WarmUp(ctx context.Context, src *schedule.Spec) {
 	if err != nil {
 		return
 	}
-	h := http.Header{warmUpHeader: {"1"}, "User-Agent": userAgent, "Kn-Namespace": {src.Namespace}}
-	if err := s.authorize(ctx, h, r, src, src.Sink); err != nil {
+	m := &message{source: src, method: http.MethodGet, header: header{{warmUpHeader, "1"}, {"User-Agent", userAgent}, {"Kn-Namespace", src.Namespace}}}
+	if err := s.authorize(ctx, &m.header, r, src, src.Sink); err != nil {
 		return
 	}
-	resp, err := transport.roundTrip(ctx, r, &message{source: src, method: http.MethodGet, header: h}, nil)
+	resp, err := transport.roundTrip(ctx, r, m, nil)
 	if err != nil {
 		return
 	}
