@@ -48,10 +48,6 @@ type Sender interface {
 // ErrStopping is the cause of a context that the Dispatcher ended itself.
 var ErrStopping = errors.New("the adapter is stopping or the source was removed")
 
-// errCalledOff is the cause of a context whose occurrence was replaced or cancelled
-// before its attempt began.
-var errCalledOff = errors.New("the occurrence was replaced or cancelled before the delivery began")
-
 // DefaultMaxInFlight and DefaultMaxBytes bound the deliveries of all sources
 // together. Small events reach both at about the same time.
 const (
@@ -434,10 +430,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	d.mu.Unlock()
 
 	started := time.Now()
-	ctx, cancel := context.WithCancelCause(l.ctx)
-	delivery.OnCallOff(func() { cancel(errCalledOff) })
-	outcome := d.send(ctx, l, delivery)
-	cancel(nil)
+	outcome := d.send(l, delivery)
 	if outcome.Unreached && d.awaits(l, p) {
 		outcome = schedule.Outcome{Kind: schedule.Aborted}
 	}

@@ -103,6 +103,9 @@ func (c *core) now() time.Time { return time.Now().Add(time.Duration(c.offset.Lo
 
 // Send implements dispatch.Sender.
 func (c *core) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.OnCallOff(cancel)
 	if !passes(ctx, c.dials) {
 		return schedule.Outcome{}
 	}

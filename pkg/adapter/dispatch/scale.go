@@ -75,9 +75,11 @@ func isSent(delivery *queue.Delivery) bool {
 }
 
 // send makes the attempt. Without a sink the workload's state is its outcome.
-func (d *Dispatcher) send(ctx context.Context, l *lane, delivery *queue.Delivery) schedule.Outcome {
+func (d *Dispatcher) send(l *lane, delivery *queue.Delivery) schedule.Outcome {
 	if isSent(delivery) {
-		return d.cfg.Sender.Send(ctx, delivery.Attempt)
+		attempt := delivery.Attempt
+		attempt.OnCallOff = delivery.OnCallOff
+		return d.cfg.Sender.Send(l.ctx, attempt)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,6 +17,10 @@ type Attempt struct {
 	// not, the caller must write nothing, and the outcome is Aborted. Begin is called
 	// again before the attempt is written once more. nil: it may start.
 	Begin func() (wrote func(), ok bool)
+	// OnCallOff takes the function that ends the attempt: it is called when a change replaces the
+	// occurrence before the attempt has begun, and when the first write blocks such a change. nil:
+	// the attempt ends at its Begin.
+	OnCallOff func(end func())
 }
 
 // NewAttempt is the next attempt to deliver an entry. It is false for a dead

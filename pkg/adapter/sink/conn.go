@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// errCalledOff is the error of an attempt of which nothing was written.
+// errCalledOff is the error of an attempt that was called off.
 var errCalledOff = errors.New("the delivery was called off before it began")
 
 var (

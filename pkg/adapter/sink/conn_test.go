@@ -86,21 +86,27 @@ func TestAttempt_CalledOffSendsNoRequest(t *testing.T) {
 // The end of an attempt ends its dial, because attempts that end early could otherwise leave any number of dials.
 func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	s, _ := newSender(t, func(c *Config) {
-		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			stop() // the attempt's
-			<-ctx.Done()
-			ended <- ctx.Err()
-			return nil, ctx.Err()
+	for _, how := range []string{"its context ends", "it is called off"} {
+		ctx, end := context.WithCancel(context.Background())
+		a := attempt("http://127.0.0.1:1")
+		if how == "it is called off" {
+			ctx, a.OnCallOff = context.Background(), func(callOff func()) { end = callOff }
 		}
-	})
-	if o := s.Send(ctx, attempt("http://127.0.0.1:1")); o.Kind != schedule.Aborted {
-		t.Errorf("%+v", o)
-	}
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		ended := make(chan error, 1)
+		s, _ := newSender(t, func(c *Config) {
+			c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				end() // the attempt
+				<-ctx.Done()
+				ended <- ctx.Err()
+				return nil, ctx.Err()
+			}
+		})
+		if o := s.Send(ctx, a); o.Kind != schedule.Aborted {
+			t.Errorf("%s: %+v", how, o)
+		}
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", how, err)
+		}
 	}
 }
 

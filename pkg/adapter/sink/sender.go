@@ -125,9 +125,8 @@ func (s *Sender) Close() { s.transports.clear() }
 // errTimeout is the cause of a delivery cut off by delivery.timeout.
 var errTimeout = errors.New("the delivery timeout passed")
 
-// Send makes one attempt. When ctx is cancelled, or Attempt.Begin calls it off, the
-// attempt is cut off and its outcome is Aborted, unless the sink's answer is already
-// known. A deadline of ctx counts as the delivery's timeout.
+// Send makes one attempt. When ctx is cancelled, or the attempt is called off, it is cut
+// off and its outcome is Aborted, unless the sink's answer is already known. A deadline of ctx counts as the delivery's timeout.
 func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	timeout := a.Source.Delivery.Timeout
 	if timeout <= 0 {
@@ -135,11 +134,15 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if a.OnCallOff != nil {
+		a.OnCallOff(func() { cancel(errCalledOff) })
+	}
 	limit := timeLimit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
 	defer limit.timer.Stop()
 	span, limited := s.trace(limited, &a)
 	o := s.attempt(limited, &a, limit)
-	if o.Kind != schedule.Succeeded && o.Failure.Code < 300 && errors.Is(ctx.Err(), context.Canceled) { // without a whole answer
+	cutOff := errors.Is(ctx.Err(), context.Canceled) || errors.Is(context.Cause(limited), errCalledOff)
+	if cutOff && o.Kind != schedule.Succeeded && o.Failure.Code < 300 { // without a whole answer
 		o = schedule.Outcome{Kind: schedule.Aborted}
 	}
 	if span != nil {
