@@ -56,11 +56,14 @@ func AnsweredTime(extensions map[string]any, now time.Time) (*schedule.Reschedul
 	return nil, nil
 }
 
+// timeHeaders are the headers of the attributes of [AnsweredTime], in their canonical form.
+var timeHeaders = [...]struct{ header, attribute string }{{"Ce-Rescheduleafter", AfterAttribute}, {"Ce-Rescheduleat", AtAttribute}}
+
 // TimeExtensions are the extensions of [AnsweredTime] in the headers of an answer, also
 // where the rest of its event cannot be read; nil without any.
 func TimeExtensions(h http.Header) (extensions map[string]any) {
-	for _, name := range []string{AfterAttribute, AtAttribute} {
-		values := h.Values(headerPrefix + name)
+	for _, t := range timeHeaders {
+		values := h[t.header]
 		if len(values) == 0 {
 			continue
 		}
@@ -71,7 +74,7 @@ func TimeExtensions(h http.Header) (extensions map[string]any) {
 		if decoded, err := DecodeHeader(text); err == nil {
 			text = decoded
 		}
-		extensions[name] = text
+		extensions[t.attribute] = text
 	}
 	return extensions
 }

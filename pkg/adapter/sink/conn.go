@@ -51,8 +51,10 @@ type conn struct {
 	head lines         // of the answer that Read reads
 	rest chan error    // the end of the part of a request that is written while the answer is read
 
-	place *list.Element // under pool.mu: among the idle ones
-	since time.Time     // when it became idle
+	place  *list.Element // under pool.mu: among the idle ones
+	since  time.Time     // when it became idle
+	lost   [1]byte       // what probe reads
+	probed bool          // whether it found nothing
 }
 
 // Buffers are for a moment of a delivery: one that waits for its answer has one of them.
@@ -256,13 +258,14 @@ func (c *conn) silent() bool {
 	if c.socket == nil {
 		return true
 	}
-	silent := false
-	err := c.socket.Read(func(fd uintptr) bool {
-		// A byte that comes now belongs to no answer, so that it may be lost. With TLS it is no
-		// session ticket either, which comes before the first answer.
-		_, err := syscall.Read(int(fd), make([]byte, 1))
-		silent = errors.Is(err, syscall.EAGAIN)
-		return true
-	})
-	return err == nil && silent
+	err := c.socket.Read(c.probe)
+	return err == nil && c.probed
+}
+
+// probe sets probed. A byte that comes now belongs to no answer, so that it may be lost. With TLS it
+// is no session ticket either, which comes before the first answer.
+func (c *conn) probe(fd uintptr) bool {
+	_, err := syscall.Read(int(fd), c.lost[:])
+	c.probed = errors.Is(err, syscall.EAGAIN)
+	return true
 }
