@@ -49,8 +49,8 @@ type ClaimMemory func(bytes int64) error
 // the outcome is unknown.
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
 	c := &gathered{item: [1]Item{{Key: key, Request: *r}}, claim: claim}
-	if gathers(&c.item[0]) {
-		if out, err := s.gathering.schedule(s, c); err != errAlone {
+	if s.gathers(&c.item[0]) {
+		if out, err := s.gathering.schedule(s, c); !errors.Is(err, errAlone) {
 			return out, err
 		}
 	}

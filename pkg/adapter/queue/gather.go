@@ -18,7 +18,7 @@ type gathering struct {
 	led     bool
 }
 
-// gathered is a call that waits. A large one does not gather: see [gathers].
+// gathered is a call that waits. A large one does not gather: see [Source.gathers].
 type gathered struct {
 	item   [1]Item
 	claim  ClaimMemory
@@ -31,8 +31,9 @@ type gathered struct {
 // maxGathered bounds the calls of one admission.
 const maxGathered = 128
 
-// gathers reports that the item is small.
-func gathers(i *Item) bool { return i.brings() <= smallEntry }
+// gathers reports that the item is small, and no change waits for space on the disk: the call that leads may be
+// of such a change.
+func (s *Source) gathers(i *Item) bool { return i.brings() <= smallEntry && !s.q.store.Waiting() }
 
 // errAlone is the error of a call that needs an admission of its own. Nothing was decided.
 var errAlone = errors.New("queue: the call cannot be admitted with others")

@@ -17,7 +17,8 @@ import (
 type held struct {
 	*fixture
 	release chan struct{}
-	panics  bool // the next change does
+	panics  bool // the next change of many does
+	full    bool // a change waits for space
 	changes []int
 	callers sync.WaitGroup
 }
@@ -25,11 +26,14 @@ type held struct {
 func newHeld(t *testing.T, settings *schedule.Spec) *held {
 	h := &held{release: make(chan struct{})}
 	h.fixture = newFixtureOn(t, func(s store.Store) store.Store {
-		return &hooked{
+		return &waits{h, &hooked{
 			Store: s,
 			before: func(call, _ string) error {
-				if call == "Wait" {
+				switch {
+				case call == "Wait":
 					<-h.release
+				case call == "Space" && h.full:
+					return store.ErrFull
 				}
 				return nil
 			},
@@ -41,10 +45,18 @@ func newHeld(t *testing.T, settings *schedule.Spec) *held {
 				h.changes = append(h.changes, len(changes))
 				return nil
 			},
-		}
+		}}
 	}, settings)
 	return h
 }
+
+// waits is a store in which a change may wait for space.
+type waits struct {
+	of *held
+	store.Store
+}
+
+func (w *waits) Waiting() bool { return w.of.full }
 
 // schedule calls, and returns what the call will return.
 func (h *held) schedule(key string, r schedule.Request) *Scheduled {
@@ -134,6 +146,25 @@ func TestGather_PanicEndsItsCompany(t *testing.T) {
 		third := h.schedule("third", after(time.Hour))
 		if first.Err != nil || second.Err != errUnknown || third.Err != nil {
 			t.Errorf("the answers were %v, %v and %v", first.Err, second.Err, third.Err)
+		}
+	})
+}
+
+// While a change waits for space, a call is refused at once: it does not gather behind that change.
+func TestGather_NoneWaitsForSpace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHeld(t, tenantSource("ns", "s", schedule.Ceilings{}))
+		first := h.schedule("first", after(time.Hour))
+		h.full = true
+		second := h.schedule("second", after(time.Hour))
+		if second.Err == nil || second.Err.Code != schedule.CodeStorageFull {
+			t.Errorf("the answer was %v", second.Err)
+		}
+		h.full = false
+		close(h.release)
+		h.callers.Wait()
+		if first.Err != nil {
+			t.Error(first.Err)
 		}
 	})
 }
