@@ -142,7 +142,10 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "noscale")
 	n.deploy("operator", 1, rule{"warms", behaviour{Status: 503, Failures: 2}})
-	s := n.source("sleeper", scaled(", startTimeout: 20s")+"delivery: {backoffDelay: PT1S, backoffPolicy: linear, backoffMax: PT2S}\n")
+	spec := func(startTimeout string) string {
+		return scaled(", startTimeout: "+startTimeout) + "delivery: {backoffDelay: PT1S, backoffPolicy: linear, backoffMax: PT2S}\n"
+	}
+	s := n.source("sleeper", spec("2m")) // longer than a busy node takes
 	// The account comes later. Where the operator is awake, deliveries need no right.
 	n.apply("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: scaler}\n")
 	s.isScaled("Forbidden")
@@ -166,6 +169,7 @@ func TestScale_WorkloadDoesNotStart(t *testing.T) {
 	set := func(image string) {
 		n.patched(fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[%s]}}}}`, strings.Replace(containerOf(n, nil), images.function, image, 1)))
 	}
+	n.apply(manifestOf("sleeper", spec("20s")))
 	set("example.invalid/none")
 	s.put("none", `{"delay": 0}`)
 	s.isScaled("StartTimeout")
