@@ -49,10 +49,8 @@ type ClaimMemory func(bytes int64) error
 // the outcome is unknown.
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
 	c := &gathered{item: [1]Item{{Key: key, Request: *r}}, claim: claim}
-	if s.gathers(&c.item[0]) {
-		if out, err := s.gathering.schedule(s, c); !errors.Is(err, errAlone) {
-			return out, err
-		}
+	if out, err := s.gathering.schedule(s, c); !errors.Is(err, errAlone) {
+		return out, err
 	}
 	a := admission{Source: s, claim: claim}
 	if err := a.admit(c.item[:], c.out[:]); err != nil {

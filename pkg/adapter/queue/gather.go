@@ -18,7 +18,7 @@ type gathering struct {
 	led     bool
 }
 
-// gathered is a call that waits. A large one does not gather: see [Source.gathers].
+// gathered is a call that waits.
 type gathered struct {
 	item   [1]Item
 	claim  ClaimMemory
@@ -31,15 +31,15 @@ type gathered struct {
 // maxGathered bounds the calls of one admission.
 const maxGathered = 128
 
-// gathers reports that the item is small, and no change waits for space on the disk: the call that leads may be
-// of such a change.
-func (s *Source) gathers(i *Item) bool { return i.brings() <= smallEntry && !s.q.store.Waiting() }
-
 // errAlone is the error of a call that needs an admission of its own. Nothing was decided.
 var errAlone = errors.New("queue: the call cannot be admitted with others")
 
-// schedule is [Source.Schedule] of an item that gathers. Its error may be errAlone.
+// schedule is [Source.Schedule]. Its error may be errAlone: of a large item, and while a change waits for space on the
+// disk, because the call that leads may be of that change.
 func (g *gathering) schedule(s *Source, c *gathered) (Scheduled, error) {
+	if c.item[0].brings() > smallEntry || s.q.store.Waiting() {
+		return Scheduled{}, errAlone
+	}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, c)
 	leads := !g.led
