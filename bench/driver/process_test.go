@@ -80,7 +80,7 @@ func (p *process) end(t *testing.T, s os.Signal) {
 // usage is what a process takes: CPU time since its start, with its children's (PostgreSQL
 // serves each connection with one), and resident memory.
 type usage struct {
-	cpu                time.Duration
+	cpu       time.Duration
 	rss, disk int64 // disk: of its data, when it is at rest
 }
 

@@ -15,26 +15,14 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// call makes a call and waits until it is applied; its answer may take longer. A PUT would gather behind another one
-// that waits for its answer, and be applied later: then it is a bulk call, which does not gather.
+// call makes a call and waits until it is applied; its answer may take longer.
 func (w *world) call(c *call) {
 	p := w.p
-	w.mu.Lock()
-	switch {
-	case c.kind == callPut && w.putting[c.uid]:
-		c.kind = callBulk
-	case c.kind == callPut:
-		w.putting[c.uid] = true
-	}
-	w.record(c)
-	w.mu.Unlock()
+	w.note(c)
 	w.calls.Go(func() {
 		a := c.make(p.sources[c.uid])
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if c.kind == callPut {
-			delete(w.putting, c.uid)
-		}
 		if !p.dead {
 			w.record(a)
 		}

@@ -36,7 +36,7 @@ func newHistory(seed uint64, n int) *history {
 // run plays the history and returns the broken promise, "" if none is.
 func (h *history) run(t *testing.T) (failed string) {
 	synctest.Test(t, func(*testing.T) {
-		w, start := &world{h: h, putting: map[string]bool{}}, time.Now()
+		w, start := &world{h: h}, time.Now()
 		w.play()
 		h.took = time.Since(start)
 		failed, h.trace = w.judge.failed, w.trace

@@ -38,7 +38,6 @@ type world struct {
 	workloads map[string]scaled // by uid of their source
 	hangs     map[string]bool   // sources whose sink hangs
 	draining  bool
-	putting   map[string]bool // sources with a PUT that waits for its answer
 
 	calls sync.WaitGroup // operations that wait for their acknowledgement
 }

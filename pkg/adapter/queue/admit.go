@@ -48,18 +48,16 @@ type ClaimMemory func(bytes int64) error
 // error is an *schedule.Error, and then nothing changed, or another one when
 // the outcome is unknown.
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
-	c := &gathered{item: [1]Item{{Key: key, Request: *r}}, claim: claim}
-	if out, err := s.gathering.schedule(s, c); !errors.Is(err, errAlone) {
-		return out, err
-	}
+	items := [1]Item{{Key: key, Request: *r}}
+	var out [1]Scheduled
 	a := admission{Source: s, claim: claim}
-	if err := a.admit(c.item[:], c.out[:]); err != nil {
+	if err := a.admit(items[:], out[:]); err != nil {
 		return Scheduled{}, err
 	}
-	if c.out[0].Err != nil {
-		return Scheduled{}, c.out[0].Err
+	if out[0].Err != nil {
+		return Scheduled{}, out[0].Err
 	}
-	return c.out[0], nil
+	return out[0], nil
 }
 
 // ScheduleAll applies the items in order, accepts or refuses each alone, and returns
@@ -101,7 +99,6 @@ type admission struct {
 	*Source
 	claim    ClaimMemory
 	together bool               // all items or none
-	gathered bool               // the items are of many calls: each waits for its first writes alone
 	marks    []store.MarkChange // stored with the last page
 
 	outlines bool  // the entries' events are not needed
@@ -185,9 +182,7 @@ func (a *admission) admitPages(items []Item, out []Scheduled) error {
 	if err := a.q.wait(a.commit); err != nil {
 		return err
 	}
-	if !a.gathered {
-		a.writes.wait()
-	}
+	a.writes.wait()
 	return nil
 }
 

@@ -43,31 +43,20 @@ type effect struct {
 type firstWrites []firstWrite
 
 type firstWrite struct {
-	key    string
 	done   <-chan struct{}
 	cancel func()
 }
 
 // callOff ends a flight's attempt if a change replaced its occurrence before it
 // began. If it has begun, wait waits for it. The caller holds the stripe.
-func (b *firstWrites) callOff(key string, f *activeFlight) {
+func (b *firstWrites) callOff(f *activeFlight) {
 	switch {
 	case !f.CalledOff():
 	case f.writing != nil:
-		*b = append(*b, firstWrite{key, f.writing, f.cancel})
+		*b = append(*b, firstWrite{f.writing, f.cancel})
 	case f.cancel != nil:
 		f.cancel()
 	}
-}
-
-// of returns the writes of one key.
-func (b firstWrites) of(key string) (own firstWrites) {
-	for _, w := range b {
-		if w.key == key {
-			own = append(own, w)
-		}
-	}
-	return own
 }
 
 // writeWait is how long a change waits for first bytes that block, because the sink

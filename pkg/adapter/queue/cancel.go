@@ -71,7 +71,7 @@ func (s *Source) remove(keys []keyState, lazy bool, done *effect) (pending int, 
 	for _, k := range keys {
 		if k.flight != nil {
 			s.stripes.modify(k.key, (*schedule.Flight).Cancel)
-			done.writes.callOff(k.key, k.flight)
+			done.writes.callOff(k.flight)
 		}
 	}
 	return pending, nil
@@ -167,7 +167,7 @@ func (c *cancellation) leaving(st *stripe) error {
 		}
 		if e == nil && !unreadable {
 			c.stripes.modify(key, (*schedule.Flight).Cancel)
-			c.writes.callOff(key, f)
+			c.writes.callOff(f)
 		}
 	}
 	return nil

@@ -135,7 +135,7 @@ func (s *Source) apply(keys []keyState, marks []store.MarkChange, lazy bool, don
 			s.stripes.modify(k.key, func(f *schedule.Flight) { f.Accept(accepted.change, accepted.ingested) })
 		}
 		if len(k.accepts) > 0 {
-			done.writes.callOff(k.key, k.flight)
+			done.writes.callOff(k.flight)
 		}
 	}
 	return nil

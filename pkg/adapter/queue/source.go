@@ -42,14 +42,13 @@ type Source struct {
 	removed   atomic.Bool
 	following sync.Mutex // one follower at a time; taken before all others
 
-	stripes   stripes
-	gathering gathering
-	page      page
-	usage     usage
-	counts    counting
-	feed      recent.FeedRef
-	changes   tally
-	expired   atomic.Int64 // since the start
+	stripes stripes
+	page    page
+	usage   usage
+	counts  counting
+	feed    recent.FeedRef
+	changes tally
+	expired atomic.Int64 // since the start
 }
 
 func (q *Queue) newSource(settings *schedule.Spec) (*Source, error) {

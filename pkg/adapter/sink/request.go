@@ -181,14 +181,15 @@ func writeBinary(h *header, a *schedule.Attempt, d *schedule.Event, c *constants
 		}
 		h.add(contentType, value)
 	}
-	for name, value := range d.Extensions {
+	for name, value := range d.Extensions { // there may be hundreds, so each is added without a look at the others
+		header := headerName(name)
 		switch v := value.(type) {
 		case string:
-			set(name, v)
+			add(header, v)
 		case bool:
-			set(name, strconv.FormatBool(v))
+			add(header, strconv.FormatBool(v))
 		case int32:
-			set(name, strconv.Itoa(int(v)))
+			add(header, strconv.Itoa(int(v)))
 		}
 	}
 	cloudevent.DeliveryExtensions(a, set)

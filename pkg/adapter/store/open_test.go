@@ -178,3 +178,16 @@ func TestSeal_IsTheEnd(t *testing.T) {
 	db = open(t, Options{FS: restored})
 	fill(t, db, "b")
 }
+
+// A compaction of level 0 fits half of the reserve, on any disk: replacements may use the other half.
+func TestOptions_CompactionFitsReserve(t *testing.T) {
+	t.Parallel()
+	for total, tables := range map[uint64]int{64 << 20: 4, 1 << 30: 4, 4 << 30: 11, 10 << 30: 16, 1 << 40: 16} {
+		o := Options{}
+		p := newDB(&engine{}).pebble(&o, vfs.NewMem(), total)
+		takes := int64(p.L0CompactionThreshold)*int64(p.MemTableSize) + p.LBaseMaxBytes
+		if p.L0CompactionThreshold != tables || tables > leastLevel0 && takes > o.reserve(total)/2 {
+			t.Errorf("%d bytes: %d tables, a compaction takes %d of a reserve of %d", total, p.L0CompactionThreshold, takes, o.reserve(total))
+		}
+	}
+}

@@ -29,7 +29,7 @@ type Options struct {
 	Observe func(time.Duration)
 	// Reserve is how many free bytes are kept back: below it Space returns ErrFull.
 	// Default: a tenth of the file system, at least 16 MiB unless that is more
-	// than a quarter of it, at most 256 MiB. Negative: none.
+	// than a quarter of it, at most 512 MiB. Negative: none.
 	Reserve int64
 	// LogUse is how much the log of a group takes on the same disk, and how much it may take. On a small disk a quarter
 	// of the disk is kept free for the log. nil: there is no such log.
@@ -70,20 +70,21 @@ func (o *Options) reserve(total uint64) int64 {
 		return o.Reserve
 	}
 	r := max(total/10, 16<<20)
-	return int64(min(r, total/4, 256<<20))
+	return int64(min(r, total/4, 512<<20))
 }
 
 // pebble makes the engine's options. total is the size of the file system, 0
 // if unknown. On a small one the memtable must be small too, since a few
 // write-ahead logs of its size are kept and used again. And so must a compaction, which
-// takes space before it frees any: the memtables of level 0 and the base level fit the reserve.
+// takes space before it frees any: the memtables of level 0 and the base level fit half of the reserve, since
+// replacements may use the other half.
 func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 	mem, base, table, tables := uint64(memTable), int64(baseLevel), int64(2<<20), int64(mostLevel0)
 	if total > 0 {
 		mem = min(mem, max(total/64, 1<<20))
 		base = min(base, int64(max(total/32, 2<<20)))
 		table = min(table, base/32)
-		tables = min(tables, max((o.reserve(total)-base)/int64(mem), leastLevel0))
+		tables = min(tables, max((o.reserve(total)/2-base)/int64(mem), leastLevel0))
 	}
 	ended := func(err error) {
 		if err == nil {
