@@ -182,7 +182,7 @@ func TestSeal_IsTheEnd(t *testing.T) {
 // A compaction of level 0 fits half of the reserve, on any disk: replacements may use the other half.
 func TestOptions_CompactionFitsReserve(t *testing.T) {
 	t.Parallel()
-	for total, tables := range map[uint64]int{64 << 20: 4, 1 << 30: 4, 4 << 30: 11, 10 << 30: 16, 1 << 40: 16} {
+	for total, tables := range map[uint64]int{64 << 20: 6, 1 << 30: 4, 4 << 30: 11, 10 << 30: 16, 1 << 40: 16} {
 		o := Options{}
 		p := newDB(&engine{}).pebble(&o, vfs.NewMem(), total)
 		takes := int64(p.L0CompactionThreshold)*int64(p.MemTableSize) + p.LBaseMaxBytes
