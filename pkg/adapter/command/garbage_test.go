@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,24 +49,24 @@ func TestMemory_GOGCIsKept(t *testing.T) {
 // one, and without calls there is none for two minutes. It held 137 MiB with a million schedules, and needed 70.
 func TestMemory_GoesBackAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		allocated, releases := uint64(0), 0
-		c := &collector{allocated: func() uint64 { return allocated }, release: func() {
-			allocated += restBytes / 2 // what a collection allocates itself
-			releases++
+		var allocated, releases atomic.Uint64
+		c := &collector{allocated: allocated.Load, release: func() {
+			allocated.Add(restBytes / 2) // what a collection allocates itself
+			releases.Add(1)
 		}}
-		after := func(d time.Duration, want int) {
+		after := func(d time.Duration, want uint64) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			if releases != want {
-				t.Fatalf("there were %d releases, want %d", releases, want)
+			if got := releases.Load(); got != want {
+				t.Fatalf("there were %d releases, want %d", got, want)
 			}
 		}
-		for done := range 2 {
+		for done := range uint64(2) {
 			for range 10 { // busy
-				allocated += restBytes
+				allocated.Add(restBytes)
 				c.collected()
-				allocated += restBytes
+				allocated.Add(restBytes)
 				after(restTime, done)
 			}
 			after(restTime, done+1)

@@ -89,7 +89,7 @@ func TestDisk_ToldToOthers(t *testing.T) {
 	cfg := &Config{Settings: Settings{Member: "a", peers: map[string]string{"b": peer(t, func(w http.ResponseWriter, _ *http.Request) { b.answerClock(w) })}}}
 	a := &health{cfg: cfg, peers: &peers{cfg: cfg, client: http.DefaultClient}, stage: b.stage}
 	_, says, err := a.offset(t.Context(), "b")
-	if err != nil || says.disk == nil || *says.disk != (store.Disk{Free: 5 << 30, Reserve: 256 << 20, Scarce: 1 << 30}) {
+	if err != nil || says.disk == nil || *says.disk != (store.Disk{Free: 5 << 30, Reserve: 512 << 20, Scarce: 1 << 30}) {
 		t.Errorf("%+v %v", says.disk, err)
 	}
 }

@@ -113,7 +113,7 @@ func appliedView(t *testing.T, fs vfs.FS, entries uint64) *view {
 // says so, and asks no other member. The member tried again without an end, and had both others begin a view each time.
 func TestCopy_DiskWithoutSpaceForTwo(t *testing.T) {
 	t.Parallel()
-	const reserve, size, most = 256 << 20, 1 << 30, 1<<32 - 1
+	const reserve, size, most = 512 << 20, 1 << 30, 1<<32 - 1
 	for name, test := range map[string]struct {
 		free, size uint64
 		copied     bool
