@@ -136,7 +136,7 @@ func TestInspect_Overview(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("inspect", dir)
-	want := []store.Overview{{ID: id, Format: 2, Form: store.Single, Sources: []store.SourceOverview{
+	want := []store.Overview{{ID: id, Format: 3, Form: store.Single, Sources: []store.SourceOverview{
 		{Source: "default/demo", Keys: 3, DeadLetters: 1, NextAt: t0.Add(time.Minute)},
 		{Source: "default/two", Keys: 1, NextAt: t0.Add(4 * time.Minute)},
 	}}}
@@ -152,7 +152,7 @@ func TestVerify_ReportsItsFindings(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("verify", dir)
-	want := []store.Report{{ID: id, Format: 2, Form: store.Single, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
+	want := []store.Report{{ID: id, Format: 3, Form: store.Single, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
 	if d := cmp.Diff(want, decode[store.Report](t, out)); d != "" || code != 0 || errs != "" {
 		t.Errorf("%d %s %s", code, errs, d)
 	}
@@ -284,7 +284,7 @@ func TestInspect_ListsTheWatchedObjects(t *testing.T) {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	_, out, _ = run("inspect", dir)
-	if o := decode[store.Overview](t, out)[0]; o.Format != 2 || len(o.Sources) != 2 || o.Sources[0].Watched != 0 || o.Sources[1].Watched != 2 {
+	if o := decode[store.Overview](t, out)[0]; o.Format != 3 || len(o.Sources) != 2 || o.Sources[0].Watched != 0 || o.Sources[1].Watched != 2 {
 		t.Errorf("%+v", o)
 	}
 	_, out, _ = run("verify", dir)
