@@ -101,6 +101,25 @@ func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 	})
 }
 
+// The row of an unfinished key that replaced a corrupt one is written twice, since its key has no revision: its end
+// leaves none of the two.
+func TestUnfinished_WrittenTwiceEnds(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{FS: vfs.NewMem()})
+	entry := func(revision uint64) *schedule.Entry {
+		return &schedule.Entry{Revision: revision, Occurrence: revision, DueAt: golden, UnfinishedAt: golden}
+	}
+	must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "k", New: entry(1)})))
+	must(t, db.db.Flush())
+	must(t, db.db.Compact(t.Context(), []byte("a"), []byte("z"), false))
+	must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "k", Corrupt: true, New: entry(2)})))
+	must(t, errorOf(db.Apply(false, Change{Source: "s", Key: "k", Old: entry(2)})))
+	must(t, db.db.Flush())
+	if rows, err := db.Unfinished(); err != nil || len(rows) != 0 {
+		t.Errorf("%+v %v", rows, err)
+	}
+}
+
 // Verify finds rows and records that disagree.
 func TestVerify_FindsDisagreement(t *testing.T) {
 	t.Parallel()
