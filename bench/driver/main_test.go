@@ -164,7 +164,7 @@ func (r *result) markdown(title string) string {
 }
 
 // machine prints the conditions of a directory: a figure means nothing without them.
-const machine = `printf '%s, %s cores, %s GB · Linux %s · %s · commit %s · load average before %s' \
+const machine = `printf '%s, %s cores, %s GB · Linux %s · %s\n· commit %s · load average before %s' \
 	"$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" "$(awk '/^MemTotal/ {printf "%.0f", $2 * 1.024e-6}' /proc/meminfo)" \
 	"$(uname -r)" "$(findmnt -n -o FSTYPE -T "$0")" "$(git describe --always --dirty)" "$(cut -d ' ' -f 1 /proc/loadavg)"`
 

@@ -56,8 +56,11 @@ func AnsweredTime(extensions map[string]any, now time.Time) (*schedule.Reschedul
 	return nil, nil
 }
 
-// timeHeaders are the headers of the attributes of [AnsweredTime], in their canonical form.
-var timeHeaders = [...]struct{ header, attribute string }{{"Ce-Rescheduleafter", AfterAttribute}, {"Ce-Rescheduleat", AtAttribute}}
+// timeHeaders are the headers of the attributes of [AnsweredTime]. Every answer is asked for them.
+var timeHeaders = [...]struct{ header, attribute string }{
+	{http.CanonicalHeaderKey(headerPrefix + AfterAttribute), AfterAttribute},
+	{http.CanonicalHeaderKey(headerPrefix + AtAttribute), AtAttribute},
+}
 
 // TimeExtensions are the extensions of [AnsweredTime] in the headers of an answer, also
 // where the rest of its event cannot be read; nil without any.

@@ -125,8 +125,9 @@ func (s *Sender) Close() { s.transports.clear() }
 // errTimeout is the cause of a delivery cut off by delivery.timeout.
 var errTimeout = errors.New("the delivery timeout passed")
 
-// Send makes one attempt. When ctx is cancelled, or the attempt is called off, it is cut
-// off and its outcome is Aborted, unless the sink's answer is already known. A deadline of ctx counts as the delivery's timeout.
+// Send makes one attempt. When ctx is cancelled, or the attempt is called off, it is cut off
+// and its outcome is Aborted, unless the sink's answer is already known. A deadline of ctx
+// counts as the delivery's timeout.
 func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	timeout := a.Source.Delivery.Timeout
 	if timeout <= 0 {

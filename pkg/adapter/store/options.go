@@ -50,8 +50,8 @@ const (
 	blockCache  = 56 << 20
 	maxOpenFile = 256
 	baseLevel   = 64 << 20
-	// level0 is how many flushed tables make a compaction, from the smallest disk to a large one. The more, the fewer times
-	// a row is written: docs/adr/0019-the-engine-stays-pebble.md.
+	// leastLevel0 and mostLevel0 bound how many flushed tables make a compaction: the more, the fewer times a row is
+	// written. See docs/adr/0019-the-engine-stays-pebble.md.
 	leastLevel0, mostLevel0 = 4, 16
 )
 
