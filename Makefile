@@ -294,7 +294,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)
 # The targets of clusters use the cluster of KUBECONFIG, with the registry of KO_DOCKER_REPO,
 # or else the cluster of cluster-up.
 .PHONY: cluster-up
-cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it (KNATIVE=no: without Knative)
+cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it (KNATIVE=no: without Knative; KUBERNETES=v1.34.4: in another version)
 	hack/cluster/up.sh
 
 .PHONY: cluster-down

@@ -104,6 +104,8 @@ go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kus
 printf 'resources: [reschedule]\ncomponents: [reschedule/without-knative]\n' >"$work/kustomize/kustomization.yaml"
 go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-without-knative.yaml"
 cp "$work/kustomize/reschedule/peer-certificates/peer-certificates.yaml" "$out/reschedule-peer-certificates.yaml"
+# The operator of docs/quickstart.md, for readers without a checkout.
+go run -modfile=tools/go.mod sigs.k8s.io/kustomize/kustomize/v5 build examples/python-sleeping >"$out/reschedule-example.yaml"
 
 # The chart, with that directory in the place of the link to config/. Helm itself would write the time into it.
 chart=$work/chart/reschedule

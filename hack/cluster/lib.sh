@@ -20,6 +20,8 @@ MANIFESTS=$CACHE/manifests
 
 # Whether Knative is in the cluster; what is there already stays.
 KNATIVE=${KNATIVE:-yes}
+# The version of Kubernetes, such as v1.34.4; "" is the one of tools/cluster.
+KUBERNETES=${KUBERNETES:-}
 
 # Nodes have numbers. The first is 0 and has the control plane; worker.sh makes others.
 node_name() { if (($1)); then echo "worker$1"; else echo node; fi; }
@@ -93,6 +95,7 @@ stop() {
 }
 
 [[ $KNATIVE =~ ^(yes|no)$ ]] || fail "KNATIVE is \"$KNATIVE\": say yes or no"
+[[ $KUBERNETES =~ ^(v1\.[0-9]+\.[0-9]+)?$ ]] || fail "KUBERNETES is \"$KUBERNETES\": name a version as v1.34.4"
 
 # Two at once would start each thing twice.
 alone() {

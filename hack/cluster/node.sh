@@ -127,6 +127,7 @@ authorization: {mode: Webhook}
 cgroupDriver: cgroupfs
 cgroupRoot: $cgroup
 failSwapOn: false
+failCgroupV1: false
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 clusterDomain: cluster.local
 clusterDNS: [$DNS_IP]

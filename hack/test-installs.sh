@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# Installs releases of this checkout in the cluster as docs/install.md says: test-installs.sh [WAY...], where a way is helm,
+# kubectl, kustomize or flux; all of them, if none is named. Each way installs a release, wakes the operator of the quick
+# start by a change and by a timer, upgrades to the next release, goes back, and uninstalls. DRIFT is for how many seconds
+# Flux must find nothing to change. An installation that is there is a reason to stop.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/cluster/env.sh
+source hack/cluster/env.sh
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
+root=$PWD work=$(mktemp -d) way=release DRIFT=${DRIFT:-60}
+trap 'rm -rf "$work"' EXIT
+say() { printf '%(%H:%M:%S)T %s: %s\n' -1 "$way" "$*" >&2; }
+fail() { say "$*"; exit 1; }
+# quietly COMMAND...: what it says is shown only if it fails.
+quietly() { "$@" >"$work/said" 2>&1 || fail "$* failed: $(tail -n 30 "$work/said")"; }
+helm() { go -C "$root/test/operators" tool helm "$@"; }
+kustomize() { go run -modfile="$root/tools/go.mod" sigs.k8s.io/kustomize/kustomize/v5 build "$1"; }
+# commands NAME: the block of docs/install.md below this mark.
+commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" docs/install.md | sed '1,2d;$d'; }
+ours() { kubectl get namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds,priorityclasses -o name | grep reschedule || true; }
+
+[ -z "$(ours)" ] || fail "the cluster has an installation: remove it first (docs/install.md): $(ours | tr '\n' ' ')"
+
+# Two releases of the files as they are on the disk.
+first=v0.0.1 second=v0.0.2
+export COSIGN_PASSWORD=test COSIGN_KEY=$work/cosign.key CLI_PLATFORMS=linux/$(go env GOARCH) PLATFORMS=$KO_DEFAULTPLATFORMS
+export KO_DOCKER_REPO=$KO_DOCKER_REPO/release KO_DEFAULTBASEIMAGE
+go -C tools/ko build -buildvcs=false -o "$work/bin/cosign" ./cosign
+go build -modfile=tools/ko/go.mod -buildvcs=false -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane
+PATH=$work/bin:$PATH
+(cd "$work" && quietly cosign generate-key-pair)
+KO_DEFAULTBASEIMAGE=${KO_DEFAULTBASEIMAGE%@*}@$(crane digest "$KO_DEFAULTBASEIMAGE")
+mkdir "$work/checkout"
+git ls-files -z --cached --others --exclude-standard | while IFS= read -rd '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done |
+    tar --null --files-from=- -cf - | tar -C "$work/checkout" -xf -
+git() { command git -C "$work/checkout" -c user.name=test -c user.email=test@example.com "$@"; }
+git init --quiet
+for version in $first $second; do
+    printf '\n## [%s] - 2026-01-31\n\n- A release of a test.\n' "${version#v}" >>"$work/checkout/CHANGELOG.md"
+    git add --all
+    git commit --quiet --message="$version"
+    git tag "$version"
+    say "making $version"
+    DIST=$work/$version quietly "$work/checkout/hack/make-release.sh"
+done
+
+# release VERSION: the files of it are where the commands of the page expect them.
+release() {
+    VERSION=${1#v}
+    rm -rf "$work/files"
+    cp -r "$work/$1" "$work/files"
+    say "$1"
+}
+# page NAME: runs the commands of the page.
+page() { (cd "$work/files" && helm() { command "$work/helm" "$@"; } && eval "$(commands "$1")") >"$work/said" 2>&1 || fail "$1 of docs/install.md failed: $(tail -n 30 "$work/said")"; }
+
+namespace() { # NAME TTL: the operator of the quick start deletes it at this age.
+    quietly kubectl create namespace "$1"
+    quietly kubectl label namespace "$1" "preview-ttl=$2"
+}
+gone() { quietly kubectl wait "namespace/$1" --for=delete --timeout=5m; }
+runs() { # VERSION: the controller is of it, and ready
+    quietly kubectl -n reschedule-system rollout status deployment/reschedule-controller --timeout=5m
+    local label
+    label=$(kubectl -n reschedule-system get deployment reschedule-controller -o jsonpath='{.metadata.labels.app\.kubernetes\.io/version}')
+    [ "$label" = "$1" ] || fail "the controller is $label instead of $1"
+}
+sleeps() { quietly kubectl -n namespace-ttl wait reschedulesource/namespace-ttl --for=jsonpath='{.status.scale.state}'=Asleep --timeout=5m; }
+
+# installed: an operator at zero is woken by a change, and by a timer.
+installed() {
+    runs $first
+    quietly kubectl apply -f "$work/files/reschedule-example.yaml"
+    sleeps
+    namespace preview-now 5s
+    gone preview-now
+    namespace preview-kept 60s # its timer is older than the upgrade, and fires after it
+    say "an operator was woken from zero"
+}
+# upgraded VERSION: a timer that was set before fires, and a change wakes.
+upgraded() {
+    runs "$1"
+    gone preview-kept
+    namespace preview-now 5s
+    gone preview-now
+    namespace preview-kept 60s
+    say "$1 wakes it, with its timers"
+}
+# uninstalled COMMAND...: as the page says.
+uninstalled() {
+    gone preview-kept
+    quietly kubectl delete reschedulesources --all -A --timeout=5m
+    quietly kubectl delete -f "$work/files/reschedule-example.yaml" --ignore-not-found
+    "$@"
+    quietly kubectl delete namespace reschedule-system --ignore-not-found
+    [ -z "$(ours)" ] || fail "it left $(ours | tr '\n' ' ')"
+    say "uninstalled"
+}
+
+helm_() {
+    release $first && page helm-install
+    installed
+    release $second && page helm-upgrade
+    upgraded $second
+    page helm-rollback
+    upgraded $first
+    uninstalled page helm-uninstall
+}
+
+kubectl_() {
+    release $first && page kubectl
+    installed
+    release $second && page kubectl
+    upgraded $second
+    release $first && page kubectl
+    upgraded $first
+    uninstalled quietly kubectl delete -f "$work/files/reschedule-without-knative.yaml"
+}
+
+# The patches of the page, with names of this cluster, and the form without Knative.
+kustomized() { # VERSION
+    release "$1"
+    tar -xzf "$work/files/reschedule-kustomize.tar.gz" -C "$work/files"
+    commands kustomize-patches | sed 's/\[config\]/[reschedule]/; s/knative-eventing/reschedule-system/; s/50Gi/2Gi/; s/value: fast/value: standard/; /nodeSelector/d
+        $a components: [reschedule/without-knative]' >"$work/files/kustomization.yaml"
+    (cd "$work/files" && quietly kubectl apply -k .)
+}
+kustomize_() {
+    kustomized $first
+    installed
+    [ "$(kubectl -n reschedule-system get pvc data-reschedule-adapter-0 -o jsonpath='{.spec.resources.requests.storage}')" = 2Gi ] || fail "the patch of the volume did not count"
+    kustomized $second
+    upgraded $second
+    kustomized $first
+    upgraded $first
+    uninstalled quietly kubectl delete -k "$work/files"
+}
+
+# Flux reads the manifests from the registry. publish VERSION [FILE]: an artifact of the release.
+publish() {
+    release "$1"
+    tar -C "$work/files" --sort=name --mtime=@0 --owner=0 --group=0 -czf "$work/artifact.tgz" "${2:-reschedule-without-knative.yaml}"
+    crane append -f "$work/artifact.tgz" -t "$KO_DOCKER_REPO/manifests:stable" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
+}
+flux_() {
+    quietly test/published/install.sh flux
+    publish $first
+    commands flux | sed "s#oci://.*#oci://$KO_DOCKER_REPO/manifests#; s#interval: 10m#interval: 5s#; s#^  url:#  insecure: true\n&#" >"$work/flux.yaml"
+    quietly kubectl apply -f "$work/flux.yaml"
+    quietly kubectl -n flux-system wait kustomization/reschedule --for=condition=Ready --timeout=5m
+    installed
+    local since changes
+    since=$(date -u +%FT%TZ)
+    sleep "$DRIFT" # nothing may happen
+    changes=$(kubectl -n flux-system logs deployment/kustomize-controller --since-time="$since" | grep '"reschedule"' | grep -c 'server-side apply completed.*\(created\|configured\|deleted\)') || true
+    [ "$changes" = 0 ] || fail "Flux changed something in $changes rounds: $(kubectl -n flux-system logs deployment/kustomize-controller --since-time="$since" | grep configured | tail -n 1)"
+    say "nothing to change for $DRIFT s"
+    quietly kubectl -n flux-system patch kustomization reschedule --type merge -p '{"spec":{"suspend":true}}'
+    publish $second
+    quietly kubectl -n flux-system wait ocirepository/reschedule --for=jsonpath="{.status.artifact.digest}"="sha256:$(sha256sum <"$work/artifact.tgz" | cut -d' ' -f1)" --timeout=2m
+    runs $first
+    quietly kubectl -n flux-system patch kustomization reschedule --type merge -p '{"spec":{"suspend":false}}'
+    await_version $second
+    upgraded $second
+    publish $first
+    await_version $first
+    upgraded $first
+    uninstalled pruned
+    quietly kubectl delete -f "$work/flux.yaml"
+    quietly kubectl delete -f bin/published/flux/all.yaml
+}
+await_version() { quietly kubectl -n reschedule-system wait deployment/reschedule-controller --for=jsonpath='{.metadata.labels.app\.kubernetes\.io/version}'="$1" --timeout=3m; }
+pruned() { quietly kubectl -n flux-system delete kustomization reschedule --timeout=5m; }
+
+for way in "${@:-helm kubectl kustomize flux}"; do
+    for way in $way; do
+        began=$SECONDS
+        "${way}_"
+        say "ok after $((SECONDS - began)) s"
+    done
+done
