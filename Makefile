@@ -321,6 +321,11 @@ release: ## Make the release of the tag of this commit, signed: images in KO_DOC
 test-release-all: ## Make a release for all platforms twice, and compare them (long)
 	hack/test-release.sh --all
 
+WAYS ?= helm kubectl kustomize flux olm
+.PHONY: test-installs
+test-installs: cluster-up ## Install releases of this checkout in the cluster, upgrade, go back and uninstall (WAYS='helm kubectl kustomize flux olm' DRIFT=60)
+	hack/test-installs.sh $(WAYS)
+
 .PHONY: test-upgrade
 test-upgrade: ## Upgrade the adapters of the commit FROM, built from the history, under load, and go back: alone, in a group, and with a source that watches
 	hack/test-upgrade.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs releases of this checkout in the cluster as docs/install.md says: test-installs.sh [WAY...], where a way is helm,
-# kubectl, kustomize or flux; all of them, if none is named. Each way installs a release, wakes the operator of the quick
+# Installs releases of this checkout in the cluster as docs/install.md and docs/olm.md say: test-installs.sh [WAY...], where
+# a way is helm, kubectl, kustomize, flux or olm; all of them, if none is named. Each way installs a release, wakes the operator of the quick
 # start by a change and by a timer, upgrades to the next release, goes back, and uninstalls. DRIFT is for how many seconds
 # Flux must find nothing to change. An installation that is there is a reason to stop.
 set -euo pipefail
@@ -9,16 +9,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source hack/cluster/env.sh
 # shellcheck source=hack/flags.sh
 source hack/flags.sh
-root=$PWD work=$(mktemp -d) way=release DRIFT=${DRIFT:-60}
+root=$PWD work=$(mktemp -d) way=release namespace=reschedule-system DRIFT=${DRIFT:-60}
 trap 'rm -rf "$work"' EXIT
 say() { printf '%(%H:%M:%S)T %s: %s\n' -1 "$way" "$*" >&2; }
 fail() { say "$*"; exit 1; }
 # quietly COMMAND...: what it says is shown only if it fails.
 quietly() { "$@" >"$work/said" 2>&1 || fail "$* failed: $(tail -n 30 "$work/said")"; }
-helm() { go -C "$root/test/operators" tool helm "$@"; }
-kustomize() { go run -modfile="$root/tools/go.mod" sigs.k8s.io/kustomize/kustomize/v5 build "$1"; }
-# commands NAME: the block of docs/install.md below this mark.
-commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" docs/install.md | sed '1,2d;$d'; }
+# block NAME: what is in the pages below this mark.
+block() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" "$root"/docs/{install,olm}.md | sed '1,2d;$d' | grep . || fail "no page has a block $1"; }
 ours() { kubectl get namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds,priorityclasses -o name | grep reschedule || true; }
 
 [ -z "$(ours)" ] || fail "the cluster has an installation: remove it first (docs/install.md): $(ours | tr '\n' ' ')"
@@ -29,6 +27,7 @@ export COSIGN_PASSWORD=test COSIGN_KEY=$work/cosign.key CLI_PLATFORMS=linux/$(go
 export KO_DOCKER_REPO=$KO_DOCKER_REPO/release KO_DEFAULTBASEIMAGE
 go -C tools/ko build -buildvcs=false -o "$work/bin/cosign" ./cosign
 go build -modfile=tools/ko/go.mod -buildvcs=false -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane
+go -C test/operators build -buildvcs=false -o "$work/bin/helm" helm.sh/helm/v3/cmd/helm
 PATH=$work/bin:$PATH
 (cd "$work" && quietly cosign generate-key-pair)
 KO_DEFAULTBASEIMAGE=${KO_DEFAULTBASEIMAGE%@*}@$(crane digest "$KO_DEFAULTBASEIMAGE")
@@ -54,17 +53,20 @@ release() {
     say "$1"
 }
 # page NAME: runs the commands of the page.
-page() { (cd "$work/files" && helm() { command "$work/helm" "$@"; } && eval "$(commands "$1")") >"$work/said" 2>&1 || fail "$1 of docs/install.md failed: $(tail -n 30 "$work/said")"; }
+page() {
+    block "$1" >"$work/commands"
+    (cd "$work/files" && VERSION=$VERSION quietly bash -eu "$work/commands")
+}
 
-namespace() { # NAME TTL: the operator of the quick start deletes it at this age.
+preview() { # NAME TTL: the operator of the quick start deletes it at this age.
     quietly kubectl create namespace "$1"
     quietly kubectl label namespace "$1" "preview-ttl=$2"
 }
 gone() { quietly kubectl wait "namespace/$1" --for=delete --timeout=5m; }
 runs() { # VERSION: the controller is of it, and ready
-    quietly kubectl -n reschedule-system rollout status deployment/reschedule-controller --timeout=5m
+    quietly kubectl -n "$namespace" rollout status deployment/reschedule-controller --timeout=5m
     local label
-    label=$(kubectl -n reschedule-system get deployment reschedule-controller -o jsonpath='{.metadata.labels.app\.kubernetes\.io/version}')
+    label=$(kubectl -n "$namespace" get deployment reschedule-controller -o jsonpath='{.metadata.labels.app\.kubernetes\.io/version}')
     [ "$label" = "$1" ] || fail "the controller is $label instead of $1"
 }
 sleeps() { quietly kubectl -n namespace-ttl wait reschedulesource/namespace-ttl --for=jsonpath='{.status.scale.state}'=Asleep --timeout=5m; }
@@ -74,18 +76,18 @@ installed() {
     runs $first
     quietly kubectl apply -f "$work/files/reschedule-example.yaml"
     sleeps
-    namespace preview-now 5s
+    preview preview-now 5s
     gone preview-now
-    namespace preview-kept 60s # its timer is older than the upgrade, and fires after it
+    preview preview-kept 30s # its timer is older than the upgrade, and fires after it
     say "an operator was woken from zero"
 }
 # upgraded VERSION: a timer that was set before fires, and a change wakes.
 upgraded() {
     runs "$1"
     gone preview-kept
-    namespace preview-now 5s
+    preview preview-now 5s
     gone preview-now
-    namespace preview-kept 60s
+    preview preview-kept 30s
     say "$1 wakes it, with its timers"
 }
 # uninstalled COMMAND...: as the page says.
@@ -94,7 +96,7 @@ uninstalled() {
     quietly kubectl delete reschedulesources --all -A --timeout=5m
     quietly kubectl delete -f "$work/files/reschedule-example.yaml" --ignore-not-found
     "$@"
-    quietly kubectl delete namespace reschedule-system --ignore-not-found
+    quietly kubectl delete namespace "$namespace" --ignore-not-found
     [ -z "$(ours)" ] || fail "it left $(ours | tr '\n' ' ')"
     say "uninstalled"
 }
@@ -123,7 +125,7 @@ kubectl_() {
 kustomized() { # VERSION
     release "$1"
     tar -xzf "$work/files/reschedule-kustomize.tar.gz" -C "$work/files"
-    commands kustomize-patches | sed 's/\[config\]/[reschedule]/; s/knative-eventing/reschedule-system/; s/50Gi/2Gi/; s/value: fast/value: standard/; /nodeSelector/d
+    block kustomize-patches | sed 's/\[config\]/[reschedule]/; s/knative-eventing/reschedule-system/; s/50Gi/2Gi/; s/value: fast/value: standard/; /nodeSelector/d
         $a components: [reschedule/without-knative]' >"$work/files/kustomization.yaml"
     (cd "$work/files" && quietly kubectl apply -k .)
 }
@@ -147,7 +149,7 @@ publish() {
 flux_() {
     quietly test/published/install.sh flux
     publish $first
-    commands flux | sed "s#oci://.*#oci://$KO_DOCKER_REPO/manifests#; s#interval: 10m#interval: 5s#; s#^  url:#  insecure: true\n&#" >"$work/flux.yaml"
+    block flux | sed "s#oci://.*#oci://$KO_DOCKER_REPO/manifests#; s#interval: 10m#interval: 5s#; s#^  url:#  insecure: true\n&#" >"$work/flux.yaml"
     quietly kubectl apply -f "$work/flux.yaml"
     quietly kubectl -n flux-system wait kustomization/reschedule --for=condition=Ready --timeout=5m
     installed
@@ -171,13 +173,37 @@ flux_() {
     quietly kubectl delete -f "$work/flux.yaml"
     quietly kubectl delete -f bin/published/flux/all.yaml
 }
-await_version() { quietly kubectl -n reschedule-system wait deployment/reschedule-controller --for=jsonpath='{.metadata.labels.app\.kubernetes\.io/version}'="$1" --timeout=3m; }
+await_version() { quietly kubectl -n "$namespace" wait deployment/reschedule-controller --for=jsonpath='{.metadata.labels.app\.kubernetes\.io/version}'="$1" --timeout=3m; }
 pruned() { quietly kubectl -n flux-system delete kustomization reschedule --timeout=5m; }
 
-for way in "${@:-helm kubectl kustomize flux}"; do
-    for way in $way; do
-        began=$SECONDS
-        "${way}_"
-        say "ok after $((SECONDS - began)) s"
-    done
+# OLM 1, which knows no way back.
+olm_() {
+    local namespace=knative-eventing
+    quietly test/published/install.sh olm
+    release $first
+    quietly kubectl create namespace $namespace
+    quietly kubectl apply -f "$work/files/reschedule-admission.yaml"
+    block olm | sed "s#ghcr.io/reschedule-dev/\(.*\):VERSION#$KO_DOCKER_REPO/\1:$first#" >"$work/olm.yaml"
+    quietly kubectl apply -f "$work/olm.yaml"
+    quietly kubectl wait clusterextension/reschedule --for=condition=Installed --timeout=5m
+    installed
+    release $second
+    quietly kubectl apply -f "$work/files/reschedule-admission.yaml"
+    quietly kubectl patch clustercatalog reschedule --type merge -p '{"spec":{"source":{"image":{"ref":"'"$KO_DOCKER_REPO/reschedule-catalog:$second"'"}}}}'
+    quietly kubectl wait clusterextension/reschedule --for=jsonpath='{.status.install.bundle.version}'=${second#v} --timeout=5m
+    upgraded $second
+    uninstalled unextended
+    quietly kubectl delete -f bin/published/olm/all.yaml
+}
+
+unextended() {
+    quietly kubectl delete clusterextension reschedule --timeout=5m
+    quietly kubectl delete -f "$work/olm.yaml" -f "$work/files/reschedule-admission.yaml" --ignore-not-found
+}
+
+if (($# == 0)); then set -- helm kubectl kustomize flux olm; fi
+for way; do
+    began=$SECONDS
+    "${way}_"
+    say "ok after $((SECONDS - began)) s"
 done

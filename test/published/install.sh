@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh [GROUP...]: builds the operators of the groups (the directories here; all of them, if none is named) from the
+# install.sh [GROUP...]: builds the operators of the groups (the directories here; all but olm, if none is named) from the
 # modules that their authors published, and installs them, resident, with the manifests or the chart of the same module.
 # An image that is in the registry of the same versions is not built again. The first time, all take half an hour.
 set -euo pipefail
@@ -104,6 +104,28 @@ prometheus-operator() {
 kuberay() {
     module theirs github.com/ray-project/kuberay/ray-operator@v1.5.0 h1:KCjCQ7PSsvs9Ke+90CZbbs498nuaIJ/JkXk4vd54EVg=
     program quay.io/kuberay/operator theirs .
+}
+
+# Not an operator to sleep: hack/test-installs.sh installs by it.
+olm() {
+    module theirs github.com/operator-framework/operator-controller@v1.2.0 h1:5fn41pZuJ41jHUwWSts8igDN/IXILeLyqRKnMpN4S8I=
+    sed 's/-tags=/&containers_image_openpgp,/' hack/cluster/.ko.yaml >"$into/.ko.yaml" # as they build it: else it wants cgo
+    KO_CONFIG_PATH=$into program quay.io/operator-framework/operator-controller theirs ./cmd/operator-controller
+    KO_CONFIG_PATH=$into program quay.io/operator-framework/catalogd theirs ./cmd/catalogd
+    sed -i '/^resources:/d; /^- resources\//d' "$into"/theirs/config/components/tls/{catalogd,operator-controller}/kustomization.yaml # of cert-manager
+    sed -i "s#REGISTRY#${KO_DOCKER_REPO%%/*}#" "$into/registries.conf"
+    # catalogd and operator-controller, with one authority.
+    local key=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes) name=catalogd-service.olmv1-system.svc
+    openssl req -x509 "${key[@]}" -keyout "$into/ca.key" -out "$into/ca.crt" -subj /CN=olm -days 30 2>/dev/null
+    openssl req "${key[@]}" -keyout "$into/tls.key" -subj "/CN=$name" 2>/dev/null |
+        openssl x509 -req -CA "$into/ca.crt" -CAkey "$into/ca.key" -CAcreateserial -days 30 -out "$into/tls.crt" \
+            -extfile <(echo "subjectAltName=DNS:$name,DNS:operator-controller-service.olmv1-system.svc") 2>/dev/null
+    local secret
+    for secret in catalogd-service-cert-git-version olmv1-cert; do
+        echo ---
+        kubectl -n olmv1-system create secret generic $secret "--from-file=$into/ca.crt" "--from-file=$into/tls.crt" "--from-file=$into/tls.key" --dry-run=client -o yaml
+    done >"$into/tls.yaml"
+    echo "[{op: add, path: /webhooks/0/clientConfig/caBundle, value: $(base64 -w0 "$into/ca.crt")}]" >"$into/webhook.yaml"
 }
 
 # An example of kopf's source distribution, run by the kopf of the same version.
