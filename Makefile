@@ -229,8 +229,8 @@ chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS
 # The first run needs the network, for the versions of python/requirements.txt.
 .PHONY: python
 python: programs ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
-	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
-	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh ruff format --check --quiet . ../examples/agents ../examples/kopf ../examples/hooks
+	hack/python.sh ruff check --quiet . ../examples/agents ../examples/kopf ../examples/hooks
 	hack/python.sh mypy
 	$(ALONE) hack/python.sh python -m pytest -q $(PYTESTFLAGS)
 

@@ -118,6 +118,28 @@ func TestExamples_SourcesAreAccepted(t *testing.T) {
 	}
 }
 
+// Answers to post and the page on agents show sources that are accepted. An answer is a quotation.
+func TestPages_SourcesToPostAreAccepted(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]int{"docs/upstream/knative.md": 3, "docs/agents.md": 1, "examples/agents/source.yaml": 1} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unquoted := regexp.MustCompile("(?m)^> ?").ReplaceAll(text, nil)
+		blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(unquoted, -1)
+		if filepath.Ext(file) == ".yaml" {
+			blocks = [][][]byte{{nil, text}}
+		}
+		if len(blocks) != want {
+			t.Errorf("%s has %d sources, want %d", file, len(blocks), want)
+		}
+		for _, b := range blocks {
+			acceptedSource(t, documents(t, file, string(b[1])))
+		}
+	}
+}
+
 // The quick start shows the source that it applies.
 func TestQuickStart_ShowsTheSource(t *testing.T) {
 	t.Parallel()
