@@ -22,11 +22,7 @@ number='(0|[1-9][0-9]*)' word='(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)'
 commit=$(git rev-parse --verify --quiet "refs/tags/$VERSION^{commit}") || refuse "there is no tag $VERSION: git tag -a $VERSION -m $VERSION"
 [ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION does not point to the commit that is checked out: git checkout $VERSION"
 [ -z "$(git status --porcelain)" ] || refuse "the tree differs from $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
-# The heading is "## [1.2.3] - 2026-01-31" or has no brackets.
-notes=$(awk -v version="${VERSION#v}" '
-    /^## / { is = ($2 == version || $2 == "[" version "]") && $3 == "-" && $4 ~ /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]$/; next }
-    is' CHANGELOG.md)
-[[ $notes = *[^[:space:]]* ]] || refuse "CHANGELOG.md has no section \"## [${VERSION#v}] - $(date +%F)\" with a date and text: write it, and move the tag"
+notes=$(hack/release-notes.sh "$VERSION") || exit 1
 base=${KO_DEFAULTBASEIMAGE:-$(sed -n 's/^defaultBaseImage: //p' .ko.yaml)}
 [[ $base =~ @(sha256):([0-9a-f]{64})$ ]] || refuse "the base image $base has no digest: name it as IMAGE@sha256:… in .ko.yaml"
 base_digest=${BASH_REMATCH[2]}
@@ -114,6 +110,16 @@ cp -R charts/reschedule "$work/chart"
 rm "$chart/config"
 cp -R "$work/kustomize/reschedule" "$chart/config"
 sed -i "s|^version: .*|version: ${VERSION#v}|; s|^appVersion: .*|appVersion: $VERSION|" "$chart/Chart.yaml"
+# For Artifact Hub: annotations are the last key of the file.
+prerelease=false
+[[ $VERSION != *-* ]] || prerelease=true
+{
+    printf '  artifacthub.io/prerelease: "%s"\n  artifacthub.io/images: |\n' $prerelease
+    for image in "${images[@]}"; do
+        name=${image%@*} name=${name##*/}
+        printf -- '    - {name: %s, image: "%s"}\n' "${name%%:*}" "$image"
+    done
+} >>"$chart/Chart.yaml"
 archive "$out/reschedule-${VERSION#v}.tgz" "$work/chart" --exclude-from="$chart/.helmignore" reschedule
 
 # The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing
@@ -135,6 +141,9 @@ apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
 metadata:
   name: reschedule-source
+  annotations:
+    artifacthub.io/category: integration-delivery
+    artifacthub.io/license: Apache-2.0
 spec:
   version: $VERSION
   homepage: $source
@@ -161,9 +170,27 @@ for platform in ${CLI_PLATFORMS//,/ }; do
 EOF
 done
 
+# The plugin of kn, for Artifact Hub.
+cat >"$out/artifacthub-pkg.yml" <<EOF
+version: ${VERSION#v}
+name: kn-source-reschedule
+displayName: kn source reschedule
+createdAt: "$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)"
+description: Says why a key of a RescheduleSource did not run, and steers sources, keys and dead letters
+category: integration-delivery
+license: Apache-2.0
+prerelease: $prerelease
+homeURL: $source
+keywords: [knative, kn, plugin, timers, scale-to-zero]
+links:
+  - {name: documentation, url: "$source/blob/$VERSION/docs/cli.md"}
+  - {name: archives, url: "$source/releases/tag/$VERSION"}
+install: |
+  Unpack the archive of your platform from $source/releases/tag/$VERSION,
+  and put kn-source-reschedule into your PATH.
+EOF
+
 {
-    echo "# $VERSION"
-    if [[ $VERSION = *-* ]]; then printf '\n**This is a pre-release.** It may change before the version without a suffix, and no upgrade to or from it is promised.\n'; fi
     printf '%s\n' "$notes"
     printf '\n## Images\n\n'
     printf -- '- `%s`\n' "${images[@]}"

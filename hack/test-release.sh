@@ -78,6 +78,17 @@ chmod +x "$work/old/go"
 PATH=$work/old:$PATH VERSION=v0 refused release.sh "Go is 1.26.0; go.mod asks for"
 [ ! -e "$work/never" ] || fail "a refused release wrote files"
 
+# Notes of a later version have the commits since the version before it, which is no pre-release.
+git -C "$work" clone --quiet "$repository" notes
+noted() { git -C "$work/notes" -c user.name=test -c user.email=test@example.com commit --quiet --allow-empty --message="$1"; }
+printf '\n## [0.1.0] - 2026-02-01\n\n- New.\n\n## [0.2.0] - 2026-03-01\n\n- Newer.\n' >>"$work/notes/CHANGELOG.md"
+git -C "$work/notes" add CHANGELOG.md
+noted "the first one" && git -C "$work/notes" tag v0.1.0
+noted "for a test" && git -C "$work/notes" tag v0.2.0-rc.1
+noted "the second one" && git -C "$work/notes" tag v0.2.0
+"$work/notes/hack/release-notes.sh" v0.2.0 >"$work/notes.md"
+printf -- '%s\n' '# v0.2.0' '' '- Newer.' '' '<details><summary>Commits since v0.1.0</summary>' '' '- the second one' '- for a test' '' '</details>' | diff - "$work/notes.md" || fail "the notes of v0.2.0 are others"
+
 : >"$work/registry.log"
 "$work/bin/crane" registry serve --address 127.0.0.1:0 >>"$work/registry.log" 2>&1 &
 serving=$!
@@ -150,6 +161,15 @@ for platform in ${CLI_PLATFORMS//,/ }; do
     if grep -qaF "$repository/" "$binary"; then fail "$file contains the path of its directory"; fi
     grep -A1 "/$version/$file\$" "$dist/reschedule-source.yaml" | grep "sha256: $(sha256sum <"$dist/$file" | cut -d' ' -f1)" >/dev/null || fail "krew's manifest has no checksum of $file"
 done
+# What krew and Artifact Hub read is YAML, and about this version.
+mkdir "$work/listed"
+cp "$dist/reschedule-source.yaml" "$work/listed/"
+{ printf 'apiVersion: example.com/v1\nkind: Package\nmetadata: {name: plugin}\npackage:\n'; sed 's/^/  /' "$dist/artifacthub-pkg.yml"; } >"$work/listed/package.yaml"
+echo 'resources: [reschedule-source.yaml, package.yaml]' >"$work/listed/kustomization.yaml"
+kustomize "$work/listed" >"$work/listed.yaml" || fail "the manifests of the command line are no YAML"
+for words in "uri: https://.*/$version/kn-source-reschedule_" "version: ${version#v}\$" "prerelease: true" "url: https://.*/blob/$version/docs/cli.md"; do
+    grep -q "$words" "$work/listed.yaml" || fail "the manifests of the command line have no \"$words\": $(cat "$work/listed.yaml")"
+done
 "$work/cli/linux/$(go env GOARCH)/kn-source-reschedule" version | grep -F "$version" >/dev/null || fail "the command line does not say that it is $version"
 tar -xzf "$dist/reschedule-kustomize.tar.gz" -C "$work"
 kustomize "$work/reschedule" >"$work/kustomized.yaml"
@@ -169,6 +189,10 @@ if grep -nE '^  +namespace: ' "$dist/reschedule-without-knative.yaml" | grep -v 
 chart=$dist/reschedule-${version#v}.tgz
 helm lint --strict "$chart" >"$work/lint.log" 2>&1 || fail "$(cat "$work/lint.log")"
 helm template reschedule "$chart" >"$work/chart.yaml"
+tar -xzOf "$chart" reschedule/Chart.yaml >"$work/Chart.yaml"
+for words in 'artifacthub.io/prerelease: "true"' "{name: adapter, image: \"$registry/reschedule/adapter:$version@sha256:" "{name: adapter-replicated, image: "; do
+    grep -qF "$words" "$work/Chart.yaml" || fail "the chart has no annotation \"$words\": $(cat "$work/Chart.yaml")"
+done
 if grep -n 'version: devel\|ko://' "$work/chart.yaml"; then fail "the chart is not released"; fi
 diff <(images "$dist/reschedule.yaml") <(images "$work/chart.yaml") || fail "the chart has other images"
 [ "$(objects "$work/chart.yaml")" = "$(($(objects "$dist/reschedule-without-knative.yaml") - 1))" ] || fail "the chart has other objects than reschedule-without-knative.yaml, which also makes the namespace"

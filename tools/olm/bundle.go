@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -140,6 +141,7 @@ func translate(version semver.Version, all []*unstructured.Unstructured) (*v1alp
 	csv.Spec.Icon = []v1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(icon), MediaType: "image/svg+xml"}}
 	// Each version upgrades every older one.
 	csv.Annotations["olm.skipRange"] = "<" + version.String()
+	csv.Annotations["artifacthub.io/prerelease"] = strconv.FormatBool(len(version.Pre) > 0)
 	csv.Spec.InstallStrategy.StrategyName = v1alpha1.InstallStrategyNameDeployment
 	strategy := &csv.Spec.InstallStrategy.StrategySpec
 
