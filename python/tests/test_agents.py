@@ -176,6 +176,8 @@ def test_page_runs_as_pasted(tmp_path: pathlib.Path) -> None:
         assert '"cron": "0 9 * * MON-FRI"' in done.stdout
         assert "there is no agent eve" in done.stdout
         assert [item["key"] for item in alarm.list()] == ["ada"]
+        memory = json.loads((tmp_path / "agents/ada.json").read_text())
+        assert (memory["done"], memory["steps"]) == (["build", "deploy"], [])
     finally:
         os.killpg(terminal.pid, signal.SIGTERM)
         terminal.wait(PATIENCE)
