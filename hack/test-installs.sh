@@ -123,10 +123,11 @@ kubectl_() {
 
 # The patches of the page, with names of this cluster, and the form without Knative.
 kustomized() { # VERSION
+    local class
+    class=$(kubectl get storageclass -o jsonpath="{.items[0].metadata.name}")
     release "$1"
     tar -xzf "$work/files/reschedule-kustomize.tar.gz" -C "$work/files"
-    block kustomize-patches | sed 's/\[config\]/[reschedule]/; s/knative-eventing/reschedule-system/; s/50Gi/2Gi/; s/value: fast/value: standard/; /nodeSelector/d
-        $a components: [reschedule/without-knative]' >"$work/files/kustomization.yaml"
+    { block kustomize-patches | sed 's/\[config\]/[reschedule]/; s/50Gi/2Gi/; s/value: fast/value: '"$class"'/; /nodeSelector/d'; echo 'components: [reschedule/without-knative]'; } >"$work/files/kustomization.yaml"
     (cd "$work/files" && quietly kubectl apply -k .)
 }
 kustomize_() {
