@@ -125,7 +125,7 @@ func (i *informers) of(k kind) *informer {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.byKind[k] == nil {
-		i.byKind[k] = &informer{}
+		i.byKind[k] = &informer{ResourceEventHandlerRegistration: listed}
 	}
 	return i.byKind[k]
 }
@@ -254,8 +254,17 @@ func covers(namespaces map[string]cache.Config, namespace string) bool {
 	return all || listed || len(namespaces) == 0 || namespace == ""
 }
 
-// informer keeps the handlers of a kind.
+// listed has the methods that say that a list is complete: client-go has one more of them since 0.36. It is an empty
+// queue of client-go, which was given its list.
+var listed = func() toolscache.ResourceEventHandlerRegistration {
+	q := toolscache.NewFIFO(toolscache.MetaNamespaceKeyFunc)
+	_ = q.Replace(nil, "") // nothing cannot fail
+	return q
+}()
+
+// informer keeps the handlers of a kind. There is nothing to wait for.
 type informer struct {
+	toolscache.ResourceEventHandlerRegistration
 	mu       sync.Mutex
 	handlers []*registration
 }
@@ -264,6 +273,7 @@ var _ cache.Informer = &informer{}
 
 type registration struct {
 	toolscache.ResourceEventHandler
+	toolscache.ResourceEventHandlerRegistration
 }
 
 // each calls every handler in turn.
@@ -280,7 +290,7 @@ func (i *informer) each(call func(toolscache.ResourceEventHandler)) {
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	r := &registration{h}
+	r := &registration{h, listed}
 	i.handlers = append(i.handlers, r)
 	return r, nil
 }
@@ -308,32 +318,5 @@ func (*informer) AddIndexers(toolscache.Indexers) error {
 	return errors.New("controller: an informer that is fed by events has no store to index")
 }
 
-// HasSynced implements cache.Informer.
-func (*informer) HasSynced() bool { return true }
-
-// HasSyncedChecker implements cache.Informer.
-func (*informer) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
-
 // IsStopped implements cache.Informer.
 func (*informer) IsStopped() bool { return false }
-
-// HasSynced implements toolscache.ResourceEventHandlerRegistration.
-func (*registration) HasSynced() bool { return true }
-
-// HasSyncedChecker implements toolscache.ResourceEventHandlerRegistration.
-func (*registration) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
-
-// synced is done: there is nothing to wait for.
-type synced struct{}
-
-var always = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// Name implements toolscache.DoneChecker.
-func (synced) Name() string { return "events" }
-
-// Done implements toolscache.DoneChecker.
-func (synced) Done() <-chan struct{} { return always }

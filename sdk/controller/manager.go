@@ -241,13 +241,17 @@ func (m *manager) readKinds() error {
 	return nil
 }
 
-// readMapped notes the kinds of objects that a controller maps to others.
+// readMapped notes the kinds of objects that a controller maps to others, or watches with
+// another cache.
 func (m *manager) readMapped(a *adopted) error {
 	watches, _ := a.sources()
 	for _, w := range watches {
 		k, err := kindOfValue(w.object, m.GetScheme())
 		if err != nil {
 			return err
+		}
+		if w.elsewhere(m.informers) {
+			a.queue.elsewhere[k.GroupKind()] = true
 		}
 		if !mapsToItself(w.handler.Type()) {
 			m.informers.mapped[k.GroupKind()], a.queue.caused = true, true

@@ -125,6 +125,11 @@ func (p planner) change(o observation) (is plan) {
 	if p.withClient { // then each has a key of its own
 		ofKey = slices.DeleteFunc(ofKey, func(t target) bool { return t.key != o.key })
 	}
+	for _, t := range ofKey { // the source has mapped the object to the key, and nothing else can
+		if t.queue.elsewhere[o.change.gvk.GroupKind()] && !slices.ContainsFunc(is.run, t.is) {
+			is.add(delayed{target: t})
+		}
+	}
 	for _, d := range o.last.again {
 		if i := slices.IndexFunc(is.run, d.is); i >= 0 {
 			is.run[i].failures, is.run[i].priority = d.failures, max(is.run[i].priority, d.priority)

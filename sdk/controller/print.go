@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/yaml"
 )
 
@@ -86,6 +85,7 @@ type declaredResource struct {
 	kind
 	plural    string
 	clustered bool
+	elsewhere bool // its cache is not the manager's
 	owner     kind // zero: none
 	selector  string
 	changes   changes
@@ -107,15 +107,14 @@ func (c changes) String() string { return [...]string{"Spec", "Metadata", "Any"}
 func (d *declared) add(a *adopted) error {
 	watches, others := a.sources()
 	for _, t := range others {
-		name, _, _ := strings.Cut(t.String(), "[")
-		d.note("controller %s: a %s is no watch of objects, so a source cannot take its place", a.queue.name, name)
+		d.note("controller %s: a %s is no watch of objects, so a source cannot take its place", a.queue.name, nameOf(t))
 	}
 	for _, w := range watches {
 		k, err := kindOfValue(w.object, d.GetScheme())
 		if err != nil {
 			return err
 		}
-		r := &declaredResource{kind: k}
+		r := &declaredResource{kind: k, elsewhere: w.elsewhere(d.informers)}
 		about := "Watches"
 		switch itself := mapsToItself(w.handler.Type()); {
 		case itself && k.GroupKind() == a.queue.kind.GroupKind():
@@ -124,12 +123,22 @@ func (d *declared) add(a *adopted) error {
 		case mapsToOwners(w.handler) && !a.queue.kind.Empty():
 			about, r.owner = "Owns", a.queue.kind
 		default:
+			about += ", by a " + nameOf(w.handler.Type())
 			namespace := "/' + object.metadata.namespace + '/"
 			if m, err := d.GetRESTMapper().RESTMapping(a.queue.kind.GroupKind(), a.queue.kind.Version); err == nil && m.Scope.Name() == meta.RESTScopeNameRoot {
 				namespace = "//"
 			}
-			r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
-			r.note(fmt.Sprintf("deletions are mapped too: key: \"'%s%s' + object.metadata.labels['…']\"", a.queue.prefix, namespace))
+			key := fmt.Sprintf("key: \"'%s%s' + object.metadata.labels['…']\"", a.queue.prefix, namespace)
+			if r.elsewhere {
+				r.note("no event reaches this handler: only a key wakes the controller, from labels or names: " + key)
+			} else {
+				r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
+				r.note("deletions are mapped too: " + key)
+			}
+		}
+		if r.elsewhere {
+			about += ", WatchesRawSource with another cache than the manager's"
+			r.note("the namespaces and selectors of that cache are not here. Remove this if it is of another cluster")
 		}
 		r.notes = slices.Insert(r.notes, 0, "controller "+a.queue.name+": "+about)
 		r.readPredicates(w.predicates, about)
@@ -139,6 +148,12 @@ func (d *declared) add(a *adopted) error {
 		d.merge(r)
 	}
 	return nil
+}
+
+// nameOf is the name of a type without its parameters.
+func nameOf(t reflect.Type) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(t.String(), "*"), "[")
+	return name
 }
 
 func (d *declared) note(format string, values ...any) {
@@ -174,54 +189,17 @@ func (d *declared) merge(r *declaredResource) {
 // readPredicates finds out which changes pass all predicates.
 func (r *declaredResource) readPredicates(all reflect.Value, about string) {
 	r.changes = changesAny
-	n := 0
-	if all.Kind() == reflect.Slice {
-		n = all.Len()
-	}
-	for i := range n {
-		c, known := changesOf(all.Index(i))
-		if !known {
+	list := predicatesOf(all)
+	for _, p := range list {
+		c, known := changesOf(p)
+		if !known && !r.elsewhere {
 			r.note("a predicate of its own is asked when the event comes; if it selects by labels, add a selector")
 		}
 		r.changes = min(r.changes, c)
 	}
-	if n == 0 && about == "For" {
+	if len(list) == 0 && about == "For" {
 		r.note("no predicate: the status counts too. If only this operator writes it, remove changes")
 	}
-}
-
-// changesOf is what passes a predicate of controller-runtime. Any other may let
-// everything pass.
-func changesOf(p reflect.Value) (c changes, known bool) {
-	p = reflect.Indirect(dynamic(p))
-	if !p.IsValid() || p.Type().PkgPath() != reflect.TypeFor[predicate.Funcs]().PkgPath() {
-		return changesAny, false
-	}
-	name, _, _ := strings.Cut(p.Type().Name(), "[")
-	switch name {
-	case "TypedGenerationChangedPredicate":
-		return changesSpec, true
-	case "TypedLabelChangedPredicate", "TypedAnnotationChangedPredicate":
-		return changesMetadata, true
-	case "TypedResourceVersionChangedPredicate":
-		return changesAny, true
-	case "and", "or":
-		c, known = changesAny, true
-		parts := p.FieldByName("predicates")
-		for i := range parts.Len() {
-			part, ok := changesOf(parts.Index(i))
-			switch known = known && ok; {
-			case i == 0:
-				c = part
-			case name == "and":
-				c = min(c, part)
-			default:
-				c = max(c, part)
-			}
-		}
-		return c, known
-	}
-	return changesAny, false
 }
 
 // scope finds the resource of a kind, its namespaces and its selector.
@@ -237,6 +215,10 @@ func (d *declared) scope(r *declaredResource) error {
 		d.note("the API server %s %s in %s: its resource in the role is a guess", why, r.Kind, r.GroupVersion())
 	} else {
 		r.plural, r.clustered = mapping.Resource.Resource, mapping.Scope.Name() == meta.RESTScopeNameRoot
+	}
+	if r.elsewhere {
+		d.all = d.all || !r.clustered
+		return nil
 	}
 	namespaces, own, err := d.informers.namespaces(r.kind)
 	if err != nil {

@@ -88,6 +88,11 @@ func TestPrintSource_Golden(t *testing.T) {
 				return nil
 			},
 		},
+		// Watches of another cache than the manager's.
+		"raw": {
+			cache: cache.Options{DefaultNamespaces: map[string]cache.Config{"ops": {}}},
+			setup: targets(&log{}),
+		},
 	} {
 		o := cluster()
 		o.Cache = row.cache

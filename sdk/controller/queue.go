@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -67,8 +68,9 @@ type queue struct {
 	kind       kind
 	prefix     string
 	namespaces map[string]cache.Config
-	caused     bool // it has watches of other objects, whose changes make its keys due
-	workers    int  // MaxConcurrentReconciles
+	caused     bool                      // it has watches of other objects, whose changes make its keys due
+	elsewhere  map[schema.GroupKind]bool // what it watches with another cache, whose handlers no event reaches
+	workers    int                       // MaxConcurrentReconciles
 	// withoutEvent takes what is enqueued while no event is fed: by a source that is
 	// not a watch, for example.
 	withoutEvent func(*queue, enqueued)
@@ -92,7 +94,7 @@ var _ priorityqueue.PriorityQueue[reconcile.Request] = &queue{}
 func newQueue(name string, withoutEvent func(*queue, enqueued)) *queue {
 	q := &queue{
 		name: name, prefix: name, withoutEvent: withoutEvent, ready: make(chan struct{}),
-		waiting: map[reconcile.Request]*run{}, running: map[reconcile.Request]*run{},
+		elsewhere: map[schema.GroupKind]bool{}, waiting: map[reconcile.Request]*run{}, running: map[reconcile.Request]*run{},
 	}
 	q.changed = sync.NewCond(&q.mu)
 	return q
