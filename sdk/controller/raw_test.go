@@ -36,11 +36,13 @@ func targets(l *log) func(ctrl.Manager) error {
 func TestRawSource_DeletedTargetIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	l := &log{}
-	op := startManager(t, cluster(configMap("a", 1)), targets(l))
 	var printed strings.Builder
-	if err := PrintSource(op.manager, &printed, types.NamespacedName{Namespace: "ops", Name: "websites"}); err != nil {
-		t.Fatal(err)
-	}
+	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		if err := targets(l)(mgr); err != nil {
+			return err
+		}
+		return PrintSource(mgr, &printed, types.NamespacedName{Namespace: "ops", Name: "websites"})
+	})
 	if want := "{apiVersion: v1, kind: Secret, owner: {apiVersion: v1, kind: ConfigMap}}"; !strings.Contains(printed.String(), want) {
 		t.Errorf("it does not print %s:\n%s", want, printed.String())
 	}
