@@ -43,6 +43,7 @@ func TestMovePage_ThereAndBack(t *testing.T) {
 	project.run(`mkdir websites && cd websites
 kubebuilder init --domain example.com --repo example.com/websites
 kubebuilder create api --version v1 --kind Website --resource --controller --make=false`)
+	project.shareVersions("websites")
 	project.dir = project.path("websites")
 	controller, err := os.ReadFile("testdata/website_controller.go")
 	if err != nil {
@@ -58,11 +59,8 @@ kubebuilder create api --version v1 --kind Website --resource --controller --mak
 	old.follow()
 	z.follow()
 
-	// Before you begin: the operator works resident, with the versions of the sdk.
-	project.run("go mod edit -replace=" + sdkModule + "=" + checkout + `
-go get ` + sdkModule + `@v0.0.0
-go mod tidy
-make manifests generate
+	// Before you begin: the operator works resident.
+	project.run(`make manifests generate
 go build -o bin/resident ./cmd
 kubectl apply -k config/default # make deploy, which installs kustomize
 kubectl wait --for=condition=Established crd/websites.example.com

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ var pageTools = sync.OnceValues(func() (dir string, err error) {
 		}
 	}
 	build("kubebuilder", "sigs.k8s.io/kubebuilder/v4")
-	const generator = "controller-gen-v0.19.0"
+	const generator = "controller-gen-v0.22.0"
 	build(generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
 	if _, missing := exec.LookPath("kubectl"); missing != nil {
 		build("kubectl", "k8s.io/kubernetes/cmd/kubectl")
@@ -123,6 +124,18 @@ func (p *project) run(commands string) string {
 	}
 	p.t.Logf("%.1f s: %s", time.Since(began).Seconds(), strings.SplitN(commands, "\n", 2)[0])
 	return string(out)
+}
+
+// shareVersions has a module of the project built with the libraries of this repository, which are newer by a patch:
+// they are compiled already.
+func (p *project) shareVersions(module string) {
+	p.t.Helper()
+	operators, err := filepath.Abs("../operators")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.write("go.work", fmt.Sprintf("go %s\nuse (\n\t./%s\n\t%s\n)\nreplace %s => %s\n", strings.TrimPrefix(runtime.Version(), "go"), module, operators, sdkModule, filepath.Join(operators, "../../sdk")))
+	p.env = append(p.env, "GOWORK="+p.path("go.work"))
 }
 
 // path is a file of the project.
