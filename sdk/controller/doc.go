@@ -68,8 +68,8 @@
 //
 // The public API of controller-runtime has no way to set the queue of all controllers
 // of a manager, nor to read the kind that a controller is For. Both are reached by
-// reflection. When another version of controller-runtime does not fit, Add returns an
-// error that names the version that does.
+// reflection. When a version of controller-runtime does not fit, Add returns an error that
+// names it, and what differs.
 //
 // With [WithAudience] events are taken only with a token of the operator's own sources.
 // Without it every sender is taken, and nothing about its events is remembered: a forged
