@@ -3,10 +3,13 @@ package controller
 import (
 	"os"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -53,6 +56,28 @@ func TestSeams_VersionIsTheOneToTest(t *testing.T) {
 	}
 	if !strings.HasPrefix(compiledIn(), oldest+".") {
 		t.Errorf("this is controller-runtime %s, want %s", compiledIn(), oldest)
+	}
+	dep := &debug.Module{Path: library, Version: "v1"}
+	replaced := &debug.Module{Path: library, Version: "v1", Replace: &debug.Module{Version: "v2"}}
+	other := &debug.Module{Path: "x", Version: "v3"}
+	for want, deps := range map[string][]*debug.Module{"v1": {other, dep}, "v2": {replaced}} {
+		if got := versionIn(&debug.BuildInfo{Deps: deps}, true); got != want {
+			t.Errorf("a program with %s says %s", want, got)
+		}
+	}
+}
+
+// Add looks at the parts too. It is the only test without t.Parallel that adds a controller: partsFit is of the package.
+func TestSeams_AddChecksTheParts(t *testing.T) {
+	fit := partsFit
+	defer func() { partsFit = fit }()
+	partsFit = func() error { return misfit("a part", "it is another") }
+	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete((&log{}).as("no run")); err == nil || !strings.Contains(err.Error(), "a part does not fit") {
+		t.Error(err)
 	}
 }
 
