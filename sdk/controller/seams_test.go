@@ -67,7 +67,7 @@ func TestSeams_VersionIsTheOneToTest(t *testing.T) {
 	}
 }
 
-// Add looks at the parts too. It is the only test without t.Parallel that adds a controller: partsFit is of the package.
+// Add looks at the parts too. Other tests do not run at the same time: partsFit is of the package.
 func TestSeams_AddChecksTheParts(t *testing.T) {
 	fit := partsFit
 	defer func() { partsFit = fit }()
