@@ -109,7 +109,7 @@ kuberay() {
 # Not an operator to sleep: hack/test-installs.sh installs by it.
 olm() {
     module theirs github.com/operator-framework/operator-controller@v1.2.0 h1:5fn41pZuJ41jHUwWSts8igDN/IXILeLyqRKnMpN4S8I=
-    sed 's/-tags=/&containers_image_openpgp,/' hack/cluster/.ko.yaml >"$into/.ko.yaml" # as they build it: else it wants cgo
+    sed 's/-tags=grpcnotrace/"-tags=grpcnotrace,containers_image_openpgp"/' hack/cluster/.ko.yaml >"$into/.ko.yaml" # as they build it: else it wants cgo
     KO_CONFIG_PATH=$into program quay.io/operator-framework/operator-controller theirs ./cmd/operator-controller
     KO_CONFIG_PATH=$into program quay.io/operator-framework/catalogd theirs ./cmd/catalogd
     sed -i '/^resources:/d; /^- resources\//d' "$into"/theirs/config/components/tls/{catalogd,operator-controller}/kustomization.yaml # of cert-manager
@@ -125,7 +125,7 @@ olm() {
         echo ---
         kubectl -n olmv1-system create secret generic $secret "--from-file=$into/ca.crt" "--from-file=$into/tls.crt" "--from-file=$into/tls.key" --dry-run=client -o yaml
     done >"$into/tls.yaml"
-    echo "[{op: add, path: /webhooks/0/clientConfig/caBundle, value: $(base64 -w0 "$into/ca.crt")}]" >"$into/webhook.yaml"
+    echo "- {op: add, path: /webhooks/0/clientConfig/caBundle, value: $(base64 -w0 "$into/ca.crt")}" >"$into/webhook.yaml"
 }
 
 # An example of kopf's source distribution, run by the kopf of the same version.
