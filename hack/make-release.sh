@@ -57,13 +57,14 @@ archive() { # FILE DIRECTORY NAMES...
     tar -C "$2" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=ustar -cf - "${@:3}" | gzip -9n >"$1"
 }
 
-# push_files NAME DIRECTORY FLAGS...: pushes an image of files, and prints its name with the digest.
+# push_files NAME DIRECTORY FLAGS...: pushes an image of files, and prints its name with the digest and without the tag: OLM 1
+# refuses both.
 push_files() {
     local image=$KO_DOCKER_REPO/$1:$VERSION
     archive "$work/$1.tar.gz" "$2" .
     "$work/bin/crane" append --new_layer "$work/$1.tar.gz" --new_tag "$image" >/dev/null
     "$work/bin/crane" mutate "$image" --tag "$image" --set-platform linux/amd64 "${@:3}" >/dev/null
-    echo "$image@$("$work/bin/crane" digest "$image")"
+    echo "${image%:*}@$("$work/bin/crane" digest "$image")"
 }
 
 go build -modfile=tools/ko/go.mod -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane

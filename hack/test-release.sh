@@ -210,8 +210,7 @@ tar -xzf "$dist/reschedule-bundle.tar.gz" -C "$work/bundle"
 csv=$work/bundle/manifests/reschedule.clusterserviceversion.yaml
 if grep -rn 'version: devel\|ko://' "$work/bundle"; then fail "the bundle is not released"; fi
 diff <(sed -n '/^  relatedImages:/,/^  [a-z]/s/^  - image: //p' "$csv" | sort) <(images "$dist/reschedule.yaml") || fail "the bundle has other images"
-bundle=$registry/reschedule/reschedule-bundle:$version
-bundle=$bundle@$(crane digest "$bundle")
+bundle=$registry/reschedule/reschedule-bundle@$(crane digest "$registry/reschedule/reschedule-bundle:$version")
 grep -qxF "image: $bundle" "$dist/reschedule-catalog.yaml" || fail "the catalog does not name $bundle"
 crane export "$bundle" - | tar -x -C "$work/pulled" --no-same-owner 2>>"$work/crane.log"
 diff -r "$work/bundle" "$work/pulled" || fail "the image of the bundle has other files"
