@@ -312,7 +312,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
   }
 
   private Next next(Settled s, boolean absent) {
-    boolean gone = s.finalizerRemoved() || absent && !(allEvents() && s.delayMillis().isPresent());
+    boolean gone = s.gone() || absent && !(allEvents() && s.delayMillis().isPresent());
     return new Next(s.delayMillis(), s.retryAttempt(), gone, s.runs(), s.failure(), s.exhausted());
   }
 

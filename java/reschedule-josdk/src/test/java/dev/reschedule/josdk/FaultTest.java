@@ -7,11 +7,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 
@@ -137,6 +139,11 @@ class FaultTest {
       throw new IllegalStateException("the retry");
     }
 
+    /** JOSDK 5.4 and later ask for it. */
+    public Optional<Duration> remainingDurationUntilNextRetry() {
+      return Optional.empty();
+    }
+
     @Override
     public int getAttemptCount() {
       return 0;
@@ -148,12 +155,9 @@ class FaultTest {
     }
   }
 
-  /** No thread for the run, as with an executor of the operator's own, or at the bound of the system. */
-  @Test
-  void aRunWithoutAThreadIsAnswered() throws Exception {
-    ThreadPoolExecutor one = new ThreadPoolExecutor(0, 1, 1, TimeUnit.SECONDS, new SynchronousQueue<>());
+  /** Takes the thread of the runs until the latch is open. */
+  private static CountDownLatch occupy(ThreadPoolExecutor one) {
     CountDownLatch end = new CountDownLatch(1);
-    start(o -> o.withExecutorService(one), c -> {});
     one.execute(
         () -> {
           try {
@@ -162,6 +166,32 @@ class FaultTest {
             Thread.currentThread().interrupt();
           }
         });
+    return end;
+  }
+
+  private static ThreadPoolExecutor queue() {
+    return new ThreadPoolExecutor(1, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>());
+  }
+
+  /** Begins a delivery whose run waits for the thread. */
+  private CompletableFuture<Answer> queued(ThreadPoolExecutor one) throws InterruptedException {
+    CompletableFuture<Answer> first = Due.deliver(operator, key, 0, "");
+    for (int i = 0; i < 200 && one.getQueue().isEmpty(); i++) {
+      Thread.sleep(50);
+    }
+    return first;
+  }
+
+  private Site object() {
+    return Site.of(key.split("/")[1], "a", "");
+  }
+
+  /** No thread for the run, as with an executor of the operator's own, or at the bound of the system. */
+  @Test
+  void aRunWithoutAThreadIsAnswered() throws Exception {
+    ThreadPoolExecutor one = new ThreadPoolExecutor(0, 1, 1, TimeUnit.SECONDS, new SynchronousQueue<>());
+    start(o -> o.withExecutorService(one), c -> {});
+    CountDownLatch end = occupy(one);
     assertEquals(503, deliver("").status());
     one.setMaximumPoolSize(2);
     assertRecovers();
@@ -171,22 +201,11 @@ class FaultTest {
   /** An object that is deleted while its run waits for a thread: JOSDK skips the run and does not say so. */
   @Test
   void anObjectGoneBeforeItsRunIsAnswered() throws Exception {
-    ThreadPoolExecutor one = new ThreadPoolExecutor(1, 1, 1, TimeUnit.SECONDS, new LinkedBlockingQueue<>());
-    CountDownLatch end = new CountDownLatch(1);
+    ThreadPoolExecutor one = queue();
     start(o -> o.withExecutorService(one), c -> {});
-    one.execute(
-        () -> {
-          try {
-            end.await();
-          } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-          }
-        });
-    var first = Due.deliver(operator, key, 0, "");
-    for (int i = 0; i < 200 && one.getQueue().isEmpty(); i++) {
-      Thread.sleep(50);
-    }
-    Kube.get().client().resource(Site.of(key.split("/")[1], "a", "")).delete();
+    CountDownLatch end = occupy(one);
+    var first = queued(one);
+    Kube.get().client().resource(object()).delete();
     var second = Due.deliver(operator, key, 0, "");
     Thread.sleep(1000); // it has read that the object is gone, and joined the first one
     end.countDown();
@@ -195,6 +214,25 @@ class FaultTest {
       assertTrue(status == 503 || status == 204, "answered with " + status);
     }
     assertEquals("never", deliver("").headers().get("Reschedule-After"));
+  }
+
+  /** The same where a filter drops the deletion: JOSDK before 5.5.1 takes the key for under processing from then on. */
+  @Test
+  void aKeyDoesNotStayUnderProcessing() throws Exception {
+    ThreadPoolExecutor one = queue();
+    AtomicBoolean accepted = new AtomicBoolean(true);
+    start(o -> o.withExecutorService(one), c -> c.withGenericFilter(s -> accepted.get()));
+    CountDownLatch end = occupy(one);
+    var first = queued(one);
+    accepted.set(false);
+    KubernetesClient client = Kube.get().client();
+    client.resource(object()).delete();
+    assertEquals("never", deliver("").headers().get("Reschedule-After"));
+    end.countDown();
+    assertTrue(first.get(20, TimeUnit.SECONDS).status() < 300);
+    accepted.set(true);
+    client.resource(object()).create();
+    assertRecovers();
   }
 
   /** Data that is not the operator's own, which YAML would follow without end. */

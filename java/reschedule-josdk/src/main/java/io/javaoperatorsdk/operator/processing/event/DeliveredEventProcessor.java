@@ -1,11 +1,14 @@
 package io.javaoperatorsdk.operator.processing.event;
 
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiConsumer;
@@ -15,6 +18,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import io.fabric8.kubernetes.api.model.HasMetadata;
+import io.javaoperatorsdk.operator.api.monitoring.Metrics;
 import io.javaoperatorsdk.operator.processing.Controller;
 import io.javaoperatorsdk.operator.processing.event.source.controller.ControllerEventSource;
 import io.javaoperatorsdk.operator.processing.event.source.informer.DeliveredReads;
@@ -34,7 +38,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
    * @param runs how often it was run
    * @param delayMillis the rest of its timer
    * @param retryAttempt how many retries there have been since it last succeeded
-   * @param finalizerRemoved whether its finalizer was removed
+   * @param gone whether its finalizer was removed, or it was gone before its run
    * @param failure the exception of its last run; null if it did not fail
    * @param exhausted whether that run was the last of its retries
    */
@@ -42,14 +46,14 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
       int runs,
       OptionalLong delayMillis,
       int retryAttempt,
-      boolean finalizerRemoved,
+      boolean gone,
       Exception failure,
       boolean exhausted) {}
 
   private static final class Open {
     final CompletableFuture<Settled> done = new CompletableFuture<>();
     int runs;
-    boolean finalizerRemoved;
+    boolean gone;
     Exception failure;
     boolean exhausted;
   }
@@ -59,9 +63,38 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     private final Map<ExecutionScope<P>, Error> errors = new ConcurrentHashMap<>();
     private final Map<ExecutionScope<P>, P> sent = new ConcurrentHashMap<>();
     private final ThreadLocal<ExecutionScope<P>> run = new ThreadLocal<>();
+    private final ThreadLocal<Integer> finished = ThreadLocal.withInitial(() -> 0); // of the runs that end in this thread
+    private Consumer<ResourceID> skipped;
 
     Dispatcher(Controller<P> controller) {
       super(controller);
+    }
+
+    /**
+     * JOSDK before 5.5.1 skips a run whose object has left its cache meanwhile, and tells only its metrics that it ended.
+     */
+    Metrics listening(Metrics to) {
+      return (Metrics)
+          Proxy.newProxyInstance(
+              Metrics.class.getClassLoader(), new Class<?>[] {Metrics.class},
+              (proxy, method, arguments) -> {
+                if (ENDS.contains(method.getName())) {
+                  ended((HasMetadata) arguments[0]);
+                }
+                try {
+                  return method.invoke(to, arguments);
+                } catch (InvocationTargetException e) {
+                  throw e.getCause();
+                }
+              });
+    }
+
+    private void ended(HasMetadata object) {
+      if (finished.get() > 0) {
+        finished.set(finished.get() - 1);
+      } else {
+        skipped.accept(ResourceID.fromResource(object));
+      }
     }
 
     @Override
@@ -77,6 +110,9 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
       }
     }
   }
+
+  /** How JOSDK 5.3 and 5.2 name the end of a run in their metrics. */
+  private static final Set<String> ENDS = Set.of("reconciliationFinished", "reconciliationExecutionFinished");
 
   private static final Logger log = LoggerFactory.getLogger(DeliveredEventProcessor.class);
 
@@ -117,8 +153,9 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
         manager.getController().getConfiguration(),
         dispatcher,
         manager,
-        manager.getController().getConfiguration().getConfigurationService().getMetrics());
+        dispatcher.listening(manager.getController().getConfiguration().getConfigurationService().getMetrics()));
     this.dispatcher = dispatcher;
+    dispatcher.skipped = this::skipped;
     this.controller = manager.getController();
     this.primaries = manager.getControllerEventSource();
     this.retry = controller.getConfiguration().getRetry();
@@ -271,6 +308,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
 
   @Override
   void eventProcessingFinished(ExecutionScope<P> scope, PostExecutionControl<P> control) {
+    dispatcher.finished.set(dispatcher.finished.get() + 1);
     ResourceID id = scope.getResourceID();
     Error error = dispatcher.errors.remove(scope);
     P sent = dispatcher.sent.remove(scope);
@@ -308,7 +346,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
       o.runs++;
       o.failure = control.getRuntimeException().orElse(null);
       o.exhausted = o.failure != null && last;
-      o.finalizerRemoved |= control.isFinalizerRemoved();
+      o.gone |= control.isFinalizerRemoved();
       if (!busy(id)) {
         settle(id, o);
       }
@@ -348,6 +386,16 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     }
   }
 
+  /** The object is gone. Without this the key would stay under processing, and its deliveries would wait for ever. */
+  private synchronized void skipped(ResourceID id) {
+    states.get(id).ifPresent(s -> s.setUnderProcessing(false));
+    Open o = open.get(id);
+    if (o != null) {
+      o.gone = true;
+      settle(id, o);
+    }
+  }
+
   private boolean busy(ResourceID id) {
     return states.get(id).map(ResourceState::isUnderProcessing).orElse(false);
   }
@@ -356,7 +404,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     open.remove(id);
     o.done.complete(
         new Settled(
-            o.runs, timers.remaining(id), retries(id), o.finalizerRemoved, o.failure, o.exhausted));
+            o.runs, timers.remaining(id), retries(id), o.gone, o.failure, o.exhausted));
   }
 
   private boolean isLastAttempt(ResourceID id) {
