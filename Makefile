@@ -196,22 +196,30 @@ programs: build
 	@echo "building etcd and kube-apiserver, the first time for some minutes"
 	bin/cluster -build
 
-java python rust: export GOFLAGS = $(TESTFLAGS)
-java python rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-java python rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
-java python rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+java java-newest python rust: export GOFLAGS = $(TESTFLAGS)
+java java-newest python rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+java java-newest python rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+java java-newest python rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 
 # Maven needs the network until one run has succeeded with these POMs. The oldest JOSDK
 # gets the tests of single deliveries; the equality of whole sequences is shown with the newest.
-MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/java-webpage -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -f java/pom.xml
+MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/java-* -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -f java/pom.xml
 
 .PHONY: java
-java: programs ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
+java: programs ## Build and test java/ and its examples: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
 	$(ALONE) $(MAVEN) -Pframeworks $(MVNFLAGS) verify
 	examples/java-webpage/image.sh bin/java-webpage
+	PROJECT=examples/java-quarkus MAIN=io.quarkus.runner.GeneratedMain examples/java-webpage/image.sh bin/java-quarkus
+	PROJECT=examples/java-spring-boot MAIN=dev.reschedule.examples.springboot.Application examples/java-webpage/image.sh bin/java-spring-boot
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
+
+# With JOSDK, a clone of operator-framework/java-operator-sdk, it is compiled from its tag.
+.PHONY: java-newest
+java-newest: programs ## Test java/ with the newest JOSDK; JOSDK=CLONE compiles it where Maven Central lacks it
+	$(if $(JOSDK),hack/josdk-of-a-tag.sh $(JOSDK) v$(shell sed -n '/<id>newest</,/josdk.version/s:.*<josdk.version>\(.*\)</.*:\1:p' java/pom.xml))
+	$(ALONE) mvn --batch-mode --no-transfer-progress -f java/pom.xml -Pnewest -pl reschedule-josdk -am $(MVNFLAGS) clean test
 
 # Networks and file systems of the test's own need root, and `make test` does not.
 .PHONY: faults

@@ -155,7 +155,7 @@ public final class Cluster {
         .anyMatch(c -> c.getType().equals("Ready") && c.getStatus().equals("True"));
   }
 
-  private static void until(String what, BooleanSupplier so) throws InterruptedException {
+  static void until(String what, BooleanSupplier so) throws InterruptedException {
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(90);
     while (!so.getAsBoolean()) {
       if (System.nanoTime() > end) {
