@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/bench/peers/judge"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -28,88 +29,28 @@ func killTakes(key string) time.Duration {
 	return 20 * time.Millisecond
 }
 
-// life is what a caller did with one key, and what was acknowledged.
-type life struct {
-	key        string
-	at         time.Time // the first time asked for
-	scheduled  bool      // acknowledged
-	again      time.Time // when the second call to schedule began, if it was acknowledged: then a run must begin after it
-	due        time.Time // the newest acknowledged time
-	cancelling bool      // a cancel was called for
-	cancelled  time.Time // when it was acknowledged, if so
+// killed is what the rounds found.
+type killed struct {
+	judge.Verdict
+	lane
 }
 
-// verdict is what the rounds found.
-type verdict struct {
-	scheduled                           int // acknowledged keys
-	lost, early, atOnce, afterCancel    int // keys
-	repeats                             int // deliveries after one that was answered
-	refused                             int // calls that failed while nothing was killed
-	p50, p99, latest, starts, mostEarly time.Duration
+func (k *killed) late(p float64) time.Duration { return judge.Percentile(k.Late, p) }
+func (k *killed) start() time.Duration {
+	return judge.Percentile(slices.Sorted(slices.Values(k.starts)), 0.5)
 }
 
-// judge compares what was acknowledged with what came.
-func judge(lives []*life, runs map[string][]*run) (v verdict) {
-	var late []time.Duration
-	for _, l := range lives {
-		all := slices.SortedFunc(slices.Values(runs[l.key]), func(a, b *run) int { return a.began.Compare(b.began) })
-		early, atOnce, after := false, false, false
-		var until, done time.Time // the last end of an earlier run; when the run began that was answered, and had to come
-		answered := false
-		for _, r := range all {
-			if r.began.Before(l.at) {
-				early, v.mostEarly = true, max(v.mostEarly, l.at.Sub(r.began))
-			}
-			atOnce = atOnce || r.began.Before(until)
-			after = after || !l.cancelled.IsZero() && l.cancelled.Before(l.at) && r.began.After(l.cancelled)
-			if answered && !strings.HasPrefix(l.key, slow) {
-				v.repeats++
-			}
-			answered = answered || r.answered
-			if done.IsZero() && r.answered && !r.began.Before(l.again) {
-				done = r.began
-			}
-			if r.ended.After(until) {
-				until = r.ended
-			}
-		}
-		v.early += count(early)
-		v.atOnce += count(atOnce)
-		v.afterCancel += count(after)
-		if !l.scheduled {
-			continue
-		}
-		v.scheduled++
-		if l.cancelling {
-			continue
-		}
-		if done.IsZero() {
-			v.lost++
-			if v.lost <= 5 {
-				log.Printf("lost: %+v, %d deliveries", *l, len(all))
-				for _, r := range all {
-					log.Printf("  %+v", *r)
-				}
-			}
-		} else {
-			late = append(late, done.Sub(l.due))
-		}
-	}
-	slices.Sort(late)
-	v.p50, v.p99, v.latest = percentile(late, 0.5), percentile(late, 0.99), percentile(late, 1)
-	return v
+// lane is what callers did in some rounds, and what came.
+type lane struct {
+	lives   []*judge.Life
+	runs    map[string][]*judge.Run
+	starts  []time.Duration // each until the peer took calls
+	refused int             // calls that failed while nothing was killed
 }
 
-func count(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-// killed schedules, cancels and schedules again, kills all processes of the peer in mid-work and starts them, so many
+// kill schedules, cancels and schedules again, kills all processes of the peer in mid-work and starts them, so many
 // times. The rounds are in lanes with data of their own, side by side.
-func (p *peer) killed(dir string, size sizes, seed uint64) (verdict, error) {
+func (p *peer) kill(dir string, size sizes, seed uint64) (k killed, _ error) {
 	lanes := make([]*lane, max(p.lanes, 1))
 	var group errgroup.Group
 	for i := range lanes {
@@ -119,28 +60,19 @@ func (p *peer) killed(dir string, size sizes, seed uint64) (verdict, error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return verdict{}, err
+		return k, err
 	}
-	all := &lane{runs: map[string][]*run{}}
+	k.runs = map[string][]*judge.Run{}
 	for i, l := range lanes {
 		for _, life := range l.lives {
-			key := fmt.Sprintf("%s of lane %d", life.key, i)
-			all.runs[key], life.key = l.runs[life.key], key
+			runs := l.runs[life.Key]
+			life.Key = fmt.Sprintf("lane %d, %s", i, life.Key)
+			k.runs[life.Key] = runs
 		}
-		all.lives, all.starts, all.refused = append(all.lives, l.lives...), append(all.starts, l.starts...), all.refused+l.refused
+		k.lives, k.starts, k.refused = append(k.lives, l.lives...), append(k.starts, l.starts...), k.refused+l.refused
 	}
-	v := judge(all.lives, all.runs)
-	slices.Sort(all.starts)
-	v.refused, v.starts = all.refused, percentile(all.starts, 0.5)
-	return v, nil
-}
-
-// lane is what callers did in some rounds, and what came.
-type lane struct {
-	lives   []*life
-	runs    map[string][]*run
-	starts  []time.Duration // each until the peer took calls
-	refused int             // calls that failed while nothing was killed
+	k.Verdict = judge.Of(k.lives, k.runs)
+	return k, nil
 }
 
 func (p *peer) lane(dir string, rounds int, random *rand.Rand) (l *lane, _ error) {
@@ -166,7 +98,7 @@ func (p *peer) lane(dir string, rounds int, random *rand.Rand) (l *lane, _ error
 		}
 		until(bound, func() bool {
 			for _, life := range l.lives {
-				if life.scheduled && !life.cancelling && !s.done(life.key, life.again) {
+				if life.Scheduled && !life.Cancelling && !s.done(life.Key, life.Again) {
 					time.Sleep(100 * time.Millisecond)
 					return false
 				}
@@ -182,7 +114,7 @@ func (p *peer) lane(dir string, rounds int, random *rand.Rand) (l *lane, _ error
 }
 
 // round lets callers work until all processes are killed, and returns what they did and which calls failed before that.
-func (p *peer) round(h *host, s *sink, random *rand.Rand, number int) (lives []*life, refused []error, _ error) {
+func (p *peer) round(h *host, s *sink, random *rand.Rand, number int) (lives []*judge.Life, refused []error, _ error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -195,8 +127,8 @@ func (p *peer) round(h *host, s *sink, random *rand.Rand, number int) (lives []*
 		wg.Go(func() {
 			defer c.close()
 			for n := 0; !stopped(stop); n++ {
-				l := &life{key: fmt.Sprintf("Repo/%08x/%d-%d-%d", dice.Uint32(), number, i, n)}
-				err := l.live(c, s, dice, stop)
+				l := &judge.Life{Key: fmt.Sprintf("Repo/%08x/%d-%d-%d", dice.Uint32(), number, i, n)}
+				err := live(l, c, s, dice, stop)
 				mu.Lock()
 				lives = append(lives, l)
 				if err != nil && !stopped(stop) {
@@ -214,8 +146,8 @@ func (p *peer) round(h *host, s *sink, random *rand.Rand, number int) (lives []*
 	return lives, refused, nil
 }
 
-// live schedules a key; one in five is cancelled, one in ten is scheduled again while it runs.
-func (l *life) live(c client, s *sink, dice *rand.Rand, stop chan struct{}) error {
+// live is the life of one key: one in five is cancelled, one in ten is scheduled again while it runs.
+func live(l *judge.Life, c client, s *sink, dice *rand.Rand, stop chan struct{}) error {
 	in := func(from, to int) time.Time {
 		return time.Now().Add(time.Duration(from+dice.IntN(to-from)) * time.Millisecond).Truncate(time.Millisecond)
 	}
@@ -224,20 +156,20 @@ func (l *life) live(c client, s *sink, dice *rand.Rand, stop chan struct{}) erro
 	kind := dice.IntN(10)
 	switch kind {
 	case 0:
-		l.key, l.at = slow+l.key, in(20, 100)
+		l.Key, l.Slow, l.At = slow+l.Key, true, in(20, 100)
 	case 1, 2:
-		l.at = in(300, 1500)
+		l.At = in(300, 1500)
 	default:
-		l.at = in(20, 1500)
+		l.At = in(20, 1500)
 	}
-	if err := c.schedule(ctx, l.key, l.at, newData()); err != nil {
+	if err := c.schedule(ctx, l.Key, l.At, newData()); err != nil {
 		return err
 	}
-	l.scheduled, l.due = true, l.at
+	l.Scheduled, l.Due = true, l.At
 	switch kind {
 	case 0:
 		for end := time.Now().Add(1500 * time.Millisecond); ; pause(stop, 5*time.Millisecond) {
-			if _, running := s.first(l.key); running {
+			if _, running := s.first(l.Key); running {
 				break
 			}
 			if stopped(stop) || time.Now().After(end) {
@@ -245,17 +177,17 @@ func (l *life) live(c client, s *sink, dice *rand.Rand, stop chan struct{}) erro
 			}
 		}
 		began, due := time.Now(), in(50, 51)
-		if err := c.schedule(ctx, l.key, due, newData()); err != nil {
+		if err := c.schedule(ctx, l.Key, due, newData()); err != nil {
 			return err
 		}
-		l.again, l.due = began, due
+		l.Again, l.Due = began, due
 	case 1, 2:
 		pause(stop, time.Duration(dice.IntN(100))*time.Millisecond)
-		l.cancelling = true
-		if err := c.cancel(ctx, l.key); err != nil {
+		l.Cancelling = true
+		if err := c.cancel(ctx, l.Key); err != nil {
 			return err
 		}
-		l.cancelled = time.Now()
+		l.Cancelled = time.Now()
 	}
 	return nil
 }

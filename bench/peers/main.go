@@ -41,7 +41,7 @@ func main() {
 }
 
 // A load of the whole machine, and one that shows that all works.
-var full = sizes{callers: 64, warm: 500 * time.Millisecond, puts: 3 * time.Second, burst: 10_000, rate: 200, lateFor: 10 * time.Second, kills: 50}
+var full = sizes{callers: 64, warm: 500 * time.Millisecond, puts: 3 * time.Second, burst: 10_000, rate: 200, lateFor: 5 * time.Second, kills: 50}
 
 var small = sizes{callers: 8, warm: 100 * time.Millisecond, puts: time.Second, burst: 200, rate: 50, lateFor: time.Second, kills: 5}
 
@@ -50,7 +50,7 @@ type result struct {
 	*peer
 	version, absent string
 	speeds
-	kills verdict
+	kills killed
 }
 
 func measure(dir, page, only string, seed uint64, size sizes) error {
@@ -88,8 +88,10 @@ func measure(dir, page, only string, seed uint64, size sizes) error {
 		func(r *result) error { return r.put(scratch, size, &r.speeds) },
 		func(r *result) error { return r.burst(scratch, size, &r.speeds) },
 		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
+		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
+		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
 		func(r *result) (err error) {
-			r.kills, err = r.killed(scratch, size, seed)
+			r.kills, err = r.kill(scratch, size, seed)
 			return err
 		},
 	} {
@@ -101,7 +103,7 @@ func measure(dir, page, only string, seed uint64, size sizes) error {
 				log.Printf("%s: %v", r.name, err)
 				r.absent, _, _ = strings.Cut("failed: "+err.Error(), "\n") // without what its processes wrote
 			}
-			log.Printf("scenario %d, %s: %s; %+v", i, r.name, r.speeds.String(), r.kills)
+			log.Printf("scenario %d, %s: %s; kills %+v, refused %d", i, r.name, r.speeds.String(), r.kills.Counts, r.kills.refused)
 		}
 	}
 	text := markdown(results, size, fmt.Sprintf("%s, in %s, seed %d: %s", began.UTC().Format("2 January 2006"), time.Since(began).Round(time.Minute), seed, machine))

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/bench/peers/judge"
 )
 
 // describe prints the machine of a directory: a figure means nothing without it.
@@ -34,7 +36,7 @@ func conditions(dir string) string {
 		times = append(times, time.Since(began))
 	}
 	slices.Sort(times)
-	return fmt.Sprintf("%s, fsync p50 %s, %s", found, short(percentile(times, 0.5)), runtime.Version())
+	return fmt.Sprintf("%s, fsync p50 %s, %s", found, short(judge.Percentile(times, 0.5)), runtime.Version())
 }
 
 // short prints a duration with two digits.
@@ -71,15 +73,15 @@ func markdown(results []*result, size sizes, conditions string) string {
 			continue
 		}
 		speed = append(speed, []string{
-			r.name, thousands(r.puts()), short(r.took50()) + " / " + short(r.took99()), thousands(r.delivered), short(r.l50) + " / " + short(r.l99),
+			r.name, thousands(r.puts()), short(r.took50()) + " / " + short(r.took99()), thousands(r.delivered), short(r.l50()) + " / " + short(r.l99()),
 		})
-		early := fmt.Sprint(r.kills.early)
-		if r.kills.early > 0 {
-			early += ", by up to " + short(r.kills.mostEarly)
+		early := fmt.Sprint(r.kills.Early)
+		if r.kills.Early > 0 {
+			early += ", by up to " + short(r.kills.MostEarly)
 		}
 		kill = append(kill, []string{
-			r.name, thousands(float64(r.kills.scheduled)), fmt.Sprint(r.kills.lost), early, fmt.Sprint(r.kills.atOnce), fmt.Sprint(r.kills.afterCancel),
-			fmt.Sprint(r.kills.repeats), short(r.kills.starts), short(r.kills.p99) + " / " + short(r.kills.latest),
+			r.name, thousands(float64(r.kills.Scheduled)), fmt.Sprint(r.kills.Lost), early, fmt.Sprint(r.kills.AtOnce), fmt.Sprint(r.kills.AfterCancel),
+			fmt.Sprint(r.kills.Repeats), short(r.kills.start()), short(r.kills.late(0.99)) + " / " + short(r.kills.late(1)),
 		})
 	}
 	return strings.Join([]string{table(speed), table(kill), better(results), table(about), conditions + "."}, "\n\n")
@@ -116,10 +118,10 @@ func better(results []*result) string {
 			{"p50 of a put", 1 / r.took50().Seconds(), 1 / us.took50().Seconds()},
 			{"p99 of a put", 1 / r.took99().Seconds(), 1 / us.took99().Seconds()},
 			{"deliveries", r.delivered, us.delivered},
-			{"lateness, p50", 1 / r.l50.Seconds(), 1 / us.l50.Seconds()},
-			{"lateness, p99", 1 / r.l99.Seconds(), 1 / us.l99.Seconds()},
-			{"start after a kill", 1 / r.kills.starts.Seconds(), 1 / us.kills.starts.Seconds()},
-			{"longest delay with kills", 1 / r.kills.latest.Seconds(), 1 / us.kills.latest.Seconds()},
+			{"lateness, p50", 1 / r.l50().Seconds(), 1 / us.l50().Seconds()},
+			{"lateness, p99", 1 / r.l99().Seconds(), 1 / us.l99().Seconds()},
+			{"start after a kill", 1 / r.kills.start().Seconds(), 1 / us.kills.start().Seconds()},
+			{"longest delay with kills", 1 / r.kills.late(1).Seconds(), 1 / us.kills.late(1).Seconds()},
 		} {
 			if c.theirs > 1.1*c.ours {
 				of = append(of, fmt.Sprintf("%s (%.1f times)", c.what, c.theirs/c.ours))
@@ -129,8 +131,8 @@ func better(results []*result) string {
 			what         string
 			theirs, ours int
 		}{
-			{"lost", r.kills.lost, us.kills.lost}, {"early", r.kills.early, us.kills.early}, {"twice at once", r.kills.atOnce, us.kills.atOnce},
-			{"after a cancel", r.kills.afterCancel, us.kills.afterCancel}, {"repeats", r.kills.repeats, us.kills.repeats},
+			{"lost", r.kills.Lost, us.kills.Lost}, {"early", r.kills.Early, us.kills.Early}, {"twice at once", r.kills.AtOnce, us.kills.AtOnce},
+			{"after a cancel", r.kills.AfterCancel, us.kills.AfterCancel}, {"repeats", r.kills.Repeats, us.kills.Repeats},
 		} {
 			if c.theirs < c.ours {
 				of = append(of, fmt.Sprintf("%s (%d, here %d)", c.what, c.theirs, c.ours))

@@ -7,13 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
-)
 
-// run is one delivery of a key as the sink saw it. It was answered, or its caller went away.
-type run struct {
-	began, ended time.Time
-	answered     bool
-}
+	"github.com/reschedule-dev/reschedule/bench/peers/judge"
+)
 
 // sink is the receiver of all: it answers 200 to each POST, after as long as its key takes, and ends when the caller goes.
 type sink struct {
@@ -22,11 +18,11 @@ type sink struct {
 
 	mu   sync.Mutex
 	open int
-	runs map[string][]*run
+	runs map[string][]*judge.Run
 }
 
 func newSink(takes func(key string) time.Duration) *sink {
-	s := &sink{takes: takes, runs: map[string][]*run{}}
+	s := &sink{takes: takes, runs: map[string][]*judge.Run{}}
 	s.server = httptest.NewServer(s)
 	return s
 }
@@ -34,7 +30,7 @@ func newSink(takes func(key string) time.Duration) *sink {
 func (s *sink) addr() string { return s.server.Listener.Addr().String() }
 
 func (s *sink) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	key, this := r.Header.Get(keyHeader), &run{began: time.Now()}
+	key, this := r.Header.Get(keyHeader), &judge.Run{Began: time.Now()}
 	s.mu.Lock()
 	s.open++
 	s.runs[key] = append(s.runs[key], this)
@@ -51,7 +47,7 @@ func (s *sink) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
-	this.ended, this.answered = time.Now(), answered
+	this.Ended, this.Answered = time.Now(), answered
 }
 
 // quiet waits until no delivery is under way: the deliveries of killed workers have ended.
@@ -68,7 +64,7 @@ func (s *sink) first(key string) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if runs := s.runs[key]; len(runs) > 0 {
-		return runs[0].began, true
+		return runs[0].Began, true
 	}
 	return at, false
 }
@@ -84,5 +80,5 @@ func (s *sink) seen() int {
 func (s *sink) done(key string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.runs[key], func(r *run) bool { return r.answered && !r.began.Before(since) })
+	return slices.ContainsFunc(s.runs[key], func(r *judge.Run) bool { return r.Answered && !r.Began.Before(since) })
 }

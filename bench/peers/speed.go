@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/bench/peers/judge"
 )
 
 // sizes are the numbers of a run.
@@ -26,27 +29,33 @@ type sizes struct {
 
 // speeds is what put, burst and lateness found.
 type speeds struct {
-	rates           []float64       // puts a second, of each round
-	took            []time.Duration // by each put
-	delivered       float64         // a second, of the burst
-	least, l50, l99 time.Duration   // arrival after the due time
+	rates      []float64       // puts a second, of each round
+	took       []time.Duration // by each put
+	delivered  float64         // a second, of the burst
+	l50s, l99s []time.Duration // arrival after the due time, of each round
 }
 
-// puts is the median of the rounds.
-func (s *speeds) puts() float64 {
-	if len(s.rates) == 0 {
-		return 0
+// median returns the median of the rounds.
+func median[V cmp.Ordered](values []V) (v V) {
+	if len(values) > 0 {
+		v = slices.Sorted(slices.Values(values))[len(values)/2]
 	}
-	return slices.Sorted(slices.Values(s.rates))[len(s.rates)/2]
+	return v
 }
 
-func (s *speeds) took50() time.Duration { return percentile(slices.Sorted(slices.Values(s.took)), 0.5) }
+func (s *speeds) puts() float64      { return median(s.rates) }
+func (s *speeds) l50() time.Duration { return median(s.l50s) }
+func (s *speeds) l99() time.Duration { return median(s.l99s) }
+
+func (s *speeds) took50() time.Duration {
+	return judge.Percentile(slices.Sorted(slices.Values(s.took)), 0.5)
+}
 func (s *speeds) took99() time.Duration {
-	return percentile(slices.Sorted(slices.Values(s.took)), 0.99)
+	return judge.Percentile(slices.Sorted(slices.Values(s.took)), 0.99)
 }
 
 func (s *speeds) String() string {
-	return fmt.Sprintf("puts %.0f/s, %s / %s; burst %.0f/s; late %s, %s / %s", s.rates, s.took50(), s.took99(), s.delivered, s.least, s.l50, s.l99)
+	return fmt.Sprintf("puts %.0f/s, %s / %s; burst %.0f/s; late %s / %s", s.rates, s.took50(), s.took99(), s.delivered, s.l50s, s.l99s)
 }
 
 // keyOf returns the key of an index. Neighbours are far apart in key order, as the keys of independent objects are.
@@ -62,14 +71,6 @@ func newData() string {
 		b[i] = letters[rand.IntN(len(letters))]
 	}
 	return string(b[:])
-}
-
-// percentile returns the smallest of the sorted values that at least the share p of them does not exceed.
-func percentile(sorted []time.Duration, p float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[max(int(math.Ceil(p*float64(len(sorted))))-1, 0)]
 }
 
 // on runs a part of a run on a new host, with its peer started, and ends all.
@@ -153,7 +154,7 @@ var errTooSlow = errors.New("scheduling took longer than expected")
 // takes too long, it begins anew with more time for it.
 func (p *peer) deliveries(dir string, size sizes, n int, puts float64, due func(i int) time.Duration) (late []time.Duration, err error) {
 	for factor := 1.5; factor < 20; factor *= 2 {
-		lead := 3*time.Second + time.Duration(factor*float64(n)/puts*float64(time.Second))
+		lead := 2*time.Second + time.Duration(factor*float64(n)/puts*float64(time.Second))
 		err = p.on(dir, none, func(h *host, s *sink) (err error) {
 			late, err = p.deliver(h, s, size, n, time.Now().Add(lead).Truncate(time.Millisecond), due)
 			return err
@@ -189,7 +190,7 @@ func (p *peer) deliver(h *host, s *sink, size sizes, n int, start time.Time, due
 // burst lets all keys be due at one instant.
 func (p *peer) burst(dir string, size sizes, found *speeds) error {
 	late, err := p.deliveries(dir, size, size.burst, found.puts(), func(int) time.Duration { return 0 })
-	found.delivered = float64(size.burst) / percentile(late, 1).Seconds()
+	found.delivered = float64(size.burst) / judge.Percentile(late, 1).Seconds()
 	return err
 }
 
@@ -197,6 +198,6 @@ func (p *peer) burst(dir string, size sizes, found *speeds) error {
 func (p *peer) lateness(dir string, size sizes, found *speeds) error {
 	n := int(float64(size.rate) * size.lateFor.Seconds())
 	late, err := p.deliveries(dir, size, n, found.puts(), func(i int) time.Duration { return time.Duration(i) * time.Second / time.Duration(size.rate) })
-	found.least, found.l50, found.l99 = percentile(late, 0), percentile(late, 0.5), percentile(late, 0.99)
+	found.l50s, found.l99s = append(found.l50s, judge.Percentile(late, 0.5)), append(found.l99s, judge.Percentile(late, 0.99))
 	return err
 }
