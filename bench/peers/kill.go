@@ -139,7 +139,7 @@ func (p *peer) round(h *host, s *sink, random *rand.Rand, number int) (lives []*
 			}
 		})
 	}
-	time.Sleep(time.Duration(500+random.IntN(1000)) * time.Millisecond)
+	time.Sleep(time.Duration(300+random.IntN(700)) * time.Millisecond)
 	close(stop) // just before, so that no call is taken for a refused one
 	h.kill()
 	wg.Wait()

@@ -81,20 +81,21 @@ func measure(dir, page, only string, seed uint64, size sizes) error {
 			results = append(results, r)
 		}
 	}
-	// All of one scenario, then all of the next: a slow phase of the machine then affects all.
+	// All of one scenario, then all of the next: a slow phase of the machine then affects all. What another load changes
+	// least comes first.
+	loads := ""
+	put := func(r *result) error { return r.put(scratch, size, &r.speeds) }
+	late := func(r *result) error { return r.lateness(scratch, size, &r.speeds) }
 	for i, scenario := range []func(r *result) error{
-		func(r *result) error { return r.put(scratch, size, &r.speeds) },
-		func(r *result) error { return r.put(scratch, size, &r.speeds) },
-		func(r *result) error { return r.put(scratch, size, &r.speeds) },
-		func(r *result) error { return r.burst(scratch, size, &r.speeds) },
-		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
-		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
-		func(r *result) error { return r.lateness(scratch, size, &r.speeds) },
 		func(r *result) (err error) {
 			r.kills, err = r.kill(scratch, size, seed)
 			return err
 		},
+		put, put, put, func(r *result) error { return r.burst(scratch, size, &r.speeds) }, late, late, late,
 	} {
+		if loads += " " + load(); i == 0 {
+			loads = ""
+		}
 		for _, r := range results {
 			if r.absent != "" {
 				continue
@@ -106,7 +107,8 @@ func measure(dir, page, only string, seed uint64, size sizes) error {
 			log.Printf("scenario %d, %s: %s; kills %+v, refused %d", i, r.name, r.speeds.String(), r.kills.Counts, r.kills.refused)
 		}
 	}
-	text := markdown(results, size, fmt.Sprintf("%s, in %s, seed %d: %s", began.UTC().Format("2 January 2006"), time.Since(began).Round(time.Minute), seed, machine))
+	text := markdown(results, size, fmt.Sprintf("%s, in %.0f minutes, seed %d: %s, load average before each scenario but the first%s",
+		began.UTC().Format("2 January 2006"), time.Since(began).Minutes(), seed, machine, loads))
 	fmt.Println(text)
 	if page == "" || only != "" || size.kills < full.kills {
 		return nil

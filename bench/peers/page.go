@@ -14,8 +14,8 @@ import (
 )
 
 // describe prints the machine of a directory: a figure means nothing without it.
-const describe = `printf '%s, %s cores, Linux %s, %s, load average before %s, commit %s' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" \
-	"$(nproc)" "$(uname -r)" "$(findmnt -n -o FSTYPE -T "$0")" "$(cut -d ' ' -f 1 /proc/loadavg)" "$(git describe --always --dirty)"`
+const describe = `printf '%s, %s cores, Linux %s, %s, commit %s' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" \
+	"$(nproc)" "$(uname -r)" "$(findmnt -n -o FSTYPE -T "$0")" "$(git describe --always --dirty)"`
 
 // conditions describes the machine, with the time of an fsync of 4 KiB in a directory.
 func conditions(dir string) string {
@@ -37,6 +37,13 @@ func conditions(dir string) string {
 	}
 	slices.Sort(times)
 	return fmt.Sprintf("%s, fsync p50 %s, %s", found, short(judge.Percentile(times, 0.5)), runtime.Version())
+}
+
+// load is the load average of the last minute, which this program is a part of.
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
 }
 
 // short prints a duration with two digits.
