@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -137,7 +138,7 @@ func withDescendants(pids []int) []int {
 		for _, name := range names {
 			pid, _ := strconv.Atoi(filepath.Base(name))
 			parent, ok := parentOf(pid)
-			if ok && contains(pids, parent) && !contains(pids, pid) {
+			if ok && slices.Contains(pids, parent) && !slices.Contains(pids, pid) {
 				pids, found = append(pids, pid), true
 			}
 		}
@@ -154,15 +155,6 @@ func parentOf(pid int) (parent int, alive bool) {
 		return 0, false
 	}
 	return parent, state != "Z"
-}
-
-func contains(pids []int, pid int) bool {
-	for _, one := range pids {
-		if one == pid {
-			return true
-		}
-	}
-	return false
 }
 
 // until asks until it is so, and says whether it came to be.
