@@ -72,6 +72,12 @@ func (p *peer) kill(dir string, size sizes, seed uint64) (k killed, _ error) {
 		k.lives, k.starts, k.refused = append(k.lives, l.lives...), append(k.starts, l.starts...), k.refused+l.refused
 	}
 	k.Verdict = judge.Of(k.lives, k.runs)
+	for _, l := range k.Missing[:min(len(k.Missing), 10)] {
+		log.Printf("%s: lost: %+v", p.name, *l)
+		for _, r := range k.runs[l.Key] {
+			log.Printf("it came: %+v", *r)
+		}
+	}
 	return k, nil
 }
 

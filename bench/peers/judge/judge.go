@@ -36,7 +36,8 @@ type Counts struct {
 // Verdict is what was found.
 type Verdict struct {
 	Counts
-	Late []time.Duration // of what was delivered, after its time, sorted
+	Late    []time.Duration // of what was delivered, after its time, sorted
+	Missing []*Life         // what was lost
 }
 
 // Of judges each key by its deliveries. A delivery that was cut off is none, but it may be early, at once with another, or
@@ -67,7 +68,7 @@ func Of(lives []*Life, runs map[string][]*Run) (v Verdict) {
 		switch {
 		case !l.Scheduled || l.Cancelling:
 		case done.IsZero():
-			v.Lost++
+			v.Lost, v.Missing = v.Lost+1, append(v.Missing, l)
 		default:
 			v.Late = append(v.Late, done.Sub(l.Due))
 		}
