@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -113,7 +114,7 @@ func daprServer(args []string) error {
 		text, err := io.ReadAll(r.Body)
 		err = errors.Join(err, data.MarshalFrom(wrapperspb.String(string(text))))
 		answer(w, errors.Join(err, engine.Add(r.Context(), r.PathValue("name"), &api.Job{DueTime: &at, Payload: data, FailurePolicy: &api.FailurePolicy{
-			Policy: &api.FailurePolicy_Constant{Constant: &api.FailurePolicyConstant{}},
+			Policy: &api.FailurePolicy_Constant{Constant: &api.FailurePolicyConstant{Interval: durationpb.New(time.Second)}},
 		}})))
 	})
 	http.HandleFunc("DELETE /jobs/{name}", func(w http.ResponseWriter, r *http.Request) {
