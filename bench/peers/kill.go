@@ -104,7 +104,7 @@ func (p *peer) lane(dir string, rounds int, random *rand.Rand) (l *lane, _ error
 		}
 		until(bound, func() bool {
 			for _, life := range l.lives {
-				if life.Scheduled && !life.Cancelling && !s.done(life.Key, life.Again) {
+				if life.Scheduled && !life.Cancelling && !life.Replacing && !s.done(life.Key, life.Again) {
 					time.Sleep(100 * time.Millisecond)
 					return false
 				}
@@ -183,10 +183,11 @@ func live(l *judge.Life, c client, s *sink, dice *rand.Rand, stop chan struct{})
 			}
 		}
 		began, due := time.Now(), in(50, 51)
+		l.Replacing = true
 		if err := c.schedule(ctx, l.Key, due, newData()); err != nil {
 			return err
 		}
-		l.Again, l.Due = began, due
+		l.Again, l.Due, l.Replacing = began, due, false
 	case 1, 2:
 		pause(stop, time.Duration(dice.IntN(100))*time.Millisecond)
 		l.Cancelling = true

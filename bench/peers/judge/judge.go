@@ -15,6 +15,7 @@ type Life struct {
 	Again      time.Time // when the second call to schedule began, if it was acknowledged: then a run must begin after it
 	Due        time.Time // the newest acknowledged time
 	Cancelling bool      // a cancel was called for
+	Replacing  bool      // the second call to schedule has no answer: with some timers it is a cancel first
 	Cancelled  time.Time // when it was acknowledged, if it was
 	Slow       bool      // may be scheduled again while it runs: what comes twice is no repeat
 }
@@ -41,7 +42,8 @@ type Verdict struct {
 }
 
 // Of judges each key by its deliveries. A delivery that was cut off is none, but it may be early, at once with another, or
-// after a cancel. What became of a cancel without an answer is not known, so such a key is not lost.
+// after a cancel. What became of a cancel or a
+// replacement without an answer is not known, so such a key is not lost.
 func Of(lives []*Life, runs map[string][]*Run) (v Verdict) {
 	for _, l := range lives {
 		var early, atOnce, afterCancel, answered bool
@@ -66,7 +68,7 @@ func Of(lives []*Life, runs map[string][]*Run) (v Verdict) {
 		v.AfterCancel += count(afterCancel)
 		v.Scheduled += count(l.Scheduled)
 		switch {
-		case !l.Scheduled || l.Cancelling:
+		case !l.Scheduled || l.Cancelling || l.Replacing:
 		case done.IsZero():
 			v.Lost, v.Missing = v.Lost+1, append(v.Missing, l)
 		default:

@@ -13,7 +13,8 @@ func TestOf_EachFault(t *testing.T) {
 	once := Life{At: at(100), Due: at(100), Scheduled: true}
 	again := Life{At: at(100), Due: at(300), Scheduled: true, Again: at(250), Slow: true}
 	cancelled := Life{At: at(100), Due: at(100), Scheduled: true, Cancelling: true, Cancelled: at(50)}
-	tooLate, unanswered, refused := cancelled, cancelled, Life{At: at(100)}
+	tooLate, unanswered, replacing, refused := cancelled, cancelled, once, Life{At: at(100)}
+	replacing.Replacing = true
 	tooLate.Cancelled, unanswered.Cancelled = at(150), time.Time{}
 	for _, test := range []struct {
 		name string
@@ -36,11 +37,12 @@ func TestOf_EachFault(t *testing.T) {
 		{"early, before a cancel", cancelled, []*Run{answered(40, 45)}, Counts{Scheduled: 1, Early: 1, MostEarly: 60 * time.Millisecond}},
 		{"a cancel after its time", tooLate, []*Run{answered(160, 170)}, Counts{Scheduled: 1}},
 		{"a cancel without an answer", unanswered, nil, Counts{Scheduled: 1}},
+		{"a replacement without an answer", replacing, []*Run{cut(100, 110)}, Counts{Scheduled: 1}},
 		{"not acknowledged", refused, nil, Counts{}},
 	} {
 		test.life.Key = "key"
 		got := Of([]*Life{&test.life}, map[string][]*Run{"key": test.runs, "other": {answered(0, 1000)}})
-		if len(got.Late) != got.Scheduled-got.Lost-count(test.life.Cancelling) {
+		if len(got.Late) != got.Scheduled-got.Lost-count(test.life.Cancelling || test.life.Replacing) {
 			t.Errorf("%s: late by %v", test.name, got.Late)
 		}
 		if got.Counts != test.want {
