@@ -25,7 +25,7 @@ import (
 // stand for the scheduler's gRPC, and a POST to the sink for its stream to a sidecar.
 var daprEngine = &peer{
 	name:     "Dapr's scheduler engine",
-	settings: "defaults, one replica on an embedded etcd, which syncs each write; failed jobs are retried each second; a job is deleted before its key is scheduled again, since this release does not start with a replaced one (fixed in v0.12.3)",
+	settings: "defaults, one replica on an embedded etcd, which syncs each write; failed jobs are retried without end; a job is deleted before its key is scheduled again, since this release does not start with a replaced one (fixed in v0.12.3)",
 	lanes:    5, // a start waits for the lease of the process that was killed: 20 s
 	version: func() (string, error) {
 		engine, err := moduleVersion("github.com/diagridio/go-etcd-cron")

@@ -91,7 +91,26 @@ func markdown(results []*result, size sizes, conditions string) string {
 			fmt.Sprint(r.kills.Repeats), short(r.kills.start()), short(r.kills.late(0.99)) + " / " + short(r.kills.late(1)),
 		})
 	}
-	return strings.Join([]string{table(speed), table(kill), better(results), table(about), conditions + "."}, "\n\n")
+	return strings.Join([]string{table(speed), table(kill), better(results), table(about), wrap(conditions+".", "")}, "\n\n")
+}
+
+// wrap breaks a paragraph into lines of at most 120 characters. Each but the first has the indent.
+func wrap(text, indent string) string {
+	var b strings.Builder
+	for length, words := 0, strings.Fields(text); len(words) > 0; words = words[1:] {
+		switch {
+		case length == 0:
+		case length+1+len(words[0]) > 120:
+			b.WriteString("\n" + indent)
+			length = len(indent)
+		default:
+			b.WriteByte(' ')
+			length++
+		}
+		b.WriteString(words[0])
+		length += len(words[0])
+	}
+	return b.String()
 }
 
 func table(rows [][]string) string {
@@ -146,7 +165,7 @@ func better(results []*result) string {
 			}
 		}
 		if len(of) > 0 {
-			lines = append(lines, "- **"+r.name+"** is better in: "+strings.Join(of, ", ")+".")
+			lines = append(lines, wrap("- **"+r.name+"** is better in: "+strings.Join(of, ", ")+".", "  "))
 		}
 	}
 	if len(lines) == 0 {
