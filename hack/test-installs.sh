@@ -96,7 +96,7 @@ uninstalled() {
     quietly kubectl delete reschedulesources --all -A --timeout=5m
     quietly kubectl delete -f "$work/files/reschedule-example.yaml" --ignore-not-found
     "$@"
-    quietly kubectl delete namespace "$namespace" --ignore-not-found
+    [ "$namespace" = knative-eventing ] || quietly kubectl delete namespace "$namespace" --ignore-not-found
     [ -z "$(ours)" ] || fail "it left $(ours | tr '\n' ' ')"
     say "uninstalled"
 }
@@ -188,7 +188,7 @@ olm_() {
     local namespace=knative-eventing
     quietly test/published/install.sh olm
     release $first
-    quietly kubectl create namespace $namespace
+    kubectl get namespace $namespace >/dev/null || fail "OLM installs beside Knative Eventing: make cluster-up, without KNATIVE=no"
     quietly kubectl apply -f "$work/files/reschedule-admission.yaml"
     block olm | sed "s#ghcr.io/reschedule-dev/\(.*\):VERSION#$KO_DOCKER_REPO/\1:$first#" >"$work/olm.yaml"
     quietly kubectl apply -f "$work/olm.yaml"
