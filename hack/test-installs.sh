@@ -93,8 +93,8 @@ upgraded() {
 # uninstalled COMMAND...: as the page says.
 uninstalled() {
     gone preview-kept
+    quietly kubectl delete -f "$work/files/reschedule-example.yaml"
     quietly kubectl delete reschedulesources --all -A --timeout=5m
-    quietly kubectl delete -f "$work/files/reschedule-example.yaml" --ignore-not-found
     "$@"
     [ "$namespace" = knative-eventing ] || quietly kubectl delete namespace "$namespace" --ignore-not-found
     [ -z "$(ours)" ] || fail "it left $(ours | tr '\n' ' ')"
