@@ -71,6 +71,10 @@ runs() { # VERSION: the controller is of it, and ready
 }
 sleeps() { quietly kubectl -n namespace-ttl wait reschedulesource/namespace-ttl --for=jsonpath='{.status.scale.state}'=Asleep --timeout=5m; }
 
+# key COMMAND...: of the command line of the release.
+key() { "$work/bin/kn-source-reschedule" --namespace namespace-ttl key "$@"; }
+far() { key describe namespace-ttl far --output json | grep -E '"(revision|dueAt)"' || fail "the key of the first release is gone"; }
+
 # installed: an operator at zero is woken by a change, and by a timer.
 installed() {
     runs $first
@@ -78,24 +82,25 @@ installed() {
     sleeps
     preview preview-now 5s
     gone preview-now
-    preview preview-kept 30s # its timer is older than the upgrade, and fires after it
+    tar -xzf "$work/files/kn-source-reschedule_v${VERSION}_${CLI_PLATFORMS/\//_}.tar.gz" -C "$work/bin"
+    quietly key set namespace-ttl far --at 2099-01-01T00:00:00Z # nothing else knows of it
+    far >"$work/far"
     say "an operator was woken from zero"
 }
-# upgraded VERSION: a timer that was set before fires, and a change wakes.
+# upgraded VERSION: the schedules are there, and a change and a timer wake.
 upgraded() {
     runs "$1"
-    gone preview-kept
     preview preview-now 5s
     gone preview-now
-    preview preview-kept 30s
-    say "$1 wakes it, with its timers"
+    far | diff "$work/far" - >&2 || fail "the key of the first release has changed"
+    say "$1 wakes it, and has its schedules"
 }
-# uninstalled COMMAND...: as the page says.
+# uninstalled COMMAND...: as the page says, with a source that is there.
 uninstalled() {
-    gone preview-kept
-    quietly kubectl delete -f "$work/files/reschedule-example.yaml"
-    quietly kubectl delete reschedulesources --all -A --timeout=5m
+    [ "$1" = page ] || quietly kubectl delete reschedulesources --all -A --timeout=5m
     "$@"
+    kubectl delete -f "$work/files/reschedule-example.yaml" --ignore-not-found >"$work/said" 2>&1 || true # its source's kind may be gone
+    quietly kubectl wait namespace/namespace-ttl --for=delete --timeout=2m
     [ "$namespace" = knative-eventing ] || quietly kubectl delete namespace "$namespace" --ignore-not-found
     [ -z "$(ours)" ] || fail "it left $(ours | tr '\n' ' ')"
     say "uninstalled"

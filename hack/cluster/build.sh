@@ -22,7 +22,7 @@ build() {
 # are not in this repository: the checksum database of Go knows them.
 another() {
     local module=$CACHE/kubernetes/$KUBERNETES mod parts
-    if [ ! -f "$module/go.sum" ]; then
+    if [ ! -f "$module/complete" ]; then
         mod=$(go mod download -json "k8s.io/kubernetes@$KUBERNETES" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
         [ -n "$mod" ] || fail "there is no Kubernetes $KUBERNETES: name it as v1.34.4"
         mkdir -p "$module"
@@ -33,6 +33,7 @@ another() {
             printf 'require k8s.io/kubernetes %s\n%s\n' "$KUBERNETES" "$parts"
         } >"$module/go.mod"
         GOFLAGS="$GOFLAGS -mod=mod" quietly "the module of Kubernetes $KUBERNETES" go -C "$module" list -deps k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
+        touch "$module/complete"
     fi
     echo "$module"
 }

@@ -108,7 +108,7 @@ kuberay() {
 
 # Not an operator to sleep: hack/test-installs.sh installs by it.
 olm() {
-    # The checksum database does not have this version: the sum here is the check.
+    # Its tag is not in the checksum database: the sum here is the check.
     GONOSUMDB=github.com/operator-framework/operator-controller \
         module theirs github.com/operator-framework/operator-controller@v1.5.1 h1:J3xdRHzh9ajuKt/i1fWxoOLUf3kMpaOnGf1XNZ6+Klg=
     sed 's/-tags=grpcnotrace/"-tags=grpcnotrace,containers_image_openpgp"/' hack/cluster/.ko.yaml >"$into/.ko.yaml" # as they build it: else it wants cgo
