@@ -26,7 +26,7 @@ class Alarm:
     def __init__(self, address, token_file=""):
         self.address, self.token_file = address.rstrip("/"), token_file
 
-    def wake(self, agent, **when):
+    def wake(self, agent, /, **when):
         """Sets the time of an agent, in place of an earlier one. Once it returns, the time is on the disk."""
         return self.call("PUT", "/schedules/" + quoted(agent), when)
 
@@ -85,20 +85,23 @@ def quoted(text):
     return parse.quote(text, safe="")
 
 
-def main(command, *args):
-    alarm = Alarm(os.environ["RESCHEDULE_URL"], os.environ.get("RESCHEDULE_TOKEN_FILE", ""))
-    if command == "wake":
-        said = [alarm.wake(args[0], **dict(arg.split("=", 1) for arg in args[1:]))]
-    elif command in ("list", "letters"):
-        said = getattr(alarm, command)()
-    elif command in ("show", "cancel", "redrive"):
-        said = [getattr(alarm, command)(args[0])]
-    else:
-        sys.exit(__doc__)
+def main(*args):
+    address = os.environ.get("RESCHEDULE_URL", "")
+    alarm = Alarm(address, os.environ.get("RESCHEDULE_TOKEN_FILE", ""))
+    match args if address else ():
+        case "wake", agent, *when if all("=" in arg for arg in when):
+            said = [alarm.wake(agent, **dict(arg.split("=", 1) for arg in when))]
+        case ["list" | "letters" as command]:
+            said = getattr(alarm, command)()
+        case "show" | "cancel" | "redrive" as command, agent:
+            said = [getattr(alarm, command)(agent)]
+        case _:
+            print(__doc__, file=sys.stderr)
+            sys.exit(2)
     for item in said:
         if item is not None:
             print(json.dumps(item))
 
 
 if __name__ == "__main__":
-    main(*(sys.argv[1:] or ["help"]))
+    main(*sys.argv[1:])

@@ -10,11 +10,13 @@ import pathlib
 import re
 import signal
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 AGENTS = pathlib.Path(os.environ.get("AGENTS", "agents"))
 NAME = re.compile(r"[a-z0-9-]{1,63}")
+LOCKS = {}
 
 
 def resume(name, event):
@@ -22,15 +24,29 @@ def resume(name, event):
     file = AGENTS / f"{name}.json"
     if not file.exists():
         raise LookupError(f"there is no agent {name}")
-    memory = json.loads(file.read_text())
-    if memory.get("event") != event:  # else it is a repeat: the answer to the first delivery was lost
-        step = memory["steps"].pop(0) if memory.get("steps") else "looked around"
-        again = memory.get("every") if memory.get("steps") else None
-        memory |= {"event": event, "again": again, "done": [*memory.get("done", []), step]}
-        suspended = file.with_suffix(".new")
-        suspended.write_text(json.dumps(memory))
-        suspended.replace(file)  # whole, or not at all
-    return memory["again"]
+    with LOCKS.setdefault(name, threading.Lock()):  # after delivery.timeout a retry comes while the first still runs
+        memory = json.loads(file.read_text())
+        if memory.get("event") != event:  # else it is a repeat: the answer to the first delivery was lost
+            step = memory["steps"].pop(0) if memory.get("steps") else "looked around"
+            again = memory.get("every") if memory.get("steps") else None
+            memory |= {"event": event, "again": again, "done": [*memory.get("done", []), step]}
+            write(file, json.dumps(memory))
+        return memory["again"]
+
+
+def write(file, text):
+    """Whole, or not at all; once it returns, the text is on the disk."""
+    suspended = file.with_suffix(".new")
+    with suspended.open("w") as new:
+        new.write(text)
+        new.flush()
+        os.fsync(new.fileno())
+    suspended.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 class Router(BaseHTTPRequestHandler):
@@ -40,12 +56,20 @@ class Router(BaseHTTPRequestHandler):
         self.answer(200)
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = self.headers.get("Content-Length", "0")
+        if not length.isdecimal():
+            return self.answer(400, said="Content-Length is no number")
+        if len(length) > 6:  # a source sends at most 256 KiB of data
+            return self.answer(413, said="the body is too large")
+        self.rfile.read(int(length))
         name = unquote(self.headers.get("Ce-Reschedulekey", ""))
         if not NAME.fullmatch(name):
             return self.answer(400, said=f"{name!r} is no name of an agent")  # not retried: a dead letter at once
+        event = [self.headers.get("Ce-Source"), self.headers.get("Ce-Id")]  # an id is unique for its source only
+        if not all(event):
+            return self.answer(400, said="Ce-Source or Ce-Id is missing")
         try:
-            again = resume(name, self.headers["Ce-Id"])
+            again = resume(name, event)
         except Exception as failure:  # retried, then a dead letter
             return self.answer(500, said=f"{name}: {failure}")
         print(f"{name}: woken, again: {again}", flush=True)

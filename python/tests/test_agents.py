@@ -1,5 +1,6 @@
 """examples/agents: the alarm clock of agents that sleep, with a real adapter without a cluster, as in make demo."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -137,10 +139,51 @@ def test_failed_agent_is_a_dead_letter(agents: Agents) -> None:
 def test_repeat_is_one_step(agents: Agents) -> None:
     """A delivery that comes twice has one step, and the same answer."""
     agents.write("fay", steps=["one", "two", "three"], every="5m")
-    for event, done in ("7", 1), ("7", 1), ("8", 2):
-        status, headers, _ = send(f"http://{agents.sink}/", "fay", headers={"Ce-Id": event})
+    for source, event, done in ("/a", "7", 1), ("/a", "7", 1), ("/b", "7", 2):
+        status, headers, _ = send(f"http://{agents.sink}/", "fay", headers={"Ce-Source": source, "Ce-Id": event})
         assert (status, headers["Reschedule-After"]) == (204, "5m")
         assert len(agents.read("fay")["done"]) == done
+
+
+def test_deliveries_beside_each_other(agents: Agents) -> None:
+    """No step is lost, as when a retry comes while the first attempt still runs."""
+    agents.write("gus")
+    with ThreadPoolExecutor(4) as pool:
+        for answer in [
+            pool.submit(send, f"http://{agents.sink}/", "gus", headers={"Ce-Source": "/", "Ce-Id": str(event)})
+            for event in range(16)
+        ]:
+            assert answer.result()[0] == 204
+    assert len(agents.read("gus")["done"]) == 16
+
+
+def test_router_refuses_bad_requests(agents: Agents) -> None:
+    """A delivery without an identity, or with a body of no or too great a length, wakes no agent."""
+    agents.write("hal")
+    good = {"Ce-Reschedulekey": "hal", "Ce-Source": "/", "Ce-Id": "1"}
+    rows: list[tuple[dict[str, str], int]] = [
+        ({"Ce-Id": ""}, 400),
+        ({"Ce-Source": ""}, 400),
+        ({"Content-Length": "-1"}, 400),
+        ({"Content-Length": "x"}, 400),
+        ({"Content-Length": "1000000"}, 413),
+        ({}, 204),
+    ]
+    for bad, status in rows:
+        connection = http.client.HTTPConnection(agents.sink, timeout=PATIENCE)
+        connection.request("POST", "/", headers=good | bad)
+        assert connection.getresponse().status == status, bad
+        connection.close()
+    assert len(agents.read("hal")["done"]) == 1
+
+
+@pytest.mark.parametrize("said", ["", "wake", "wake ada delay", "show", "list ada", "snooze ada"])
+def test_alarm_shows_its_usage(said: str) -> None:
+    """A command that it does not understand ends with 2."""
+    command = [sys.executable, str(EXAMPLE / "alarm.py"), *said.split()]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "RESCHEDULE_URL": "http://x"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("The alarm clock")
 
 
 def test_page_runs_as_pasted(tmp_path: pathlib.Path) -> None:
