@@ -19,6 +19,7 @@ import (
 	eventing "knative.dev/eventing/pkg/apis/sources/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -187,6 +188,11 @@ func acceptedSource(t *testing.T, objects map[string][]string) v1alpha1.Reschedu
 	}
 	if _, refused := server(t).admit(t.Context(), integers(tree).(map[string]any)); len(refused) > 0 {
 		t.Errorf("the RescheduleSource is refused: %q\n%s", refused, objects["RescheduleSource"][0])
+	}
+	if in := source.Spec.Ingest; in != nil {
+		if err := expression.Check(in.Key, in.When); err != nil {
+			t.Error(err)
+		}
 	}
 	return source
 }
