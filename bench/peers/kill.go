@@ -187,7 +187,7 @@ func live(l *judge.Life, c client, s *sink, dice *rand.Rand, stop chan struct{})
 		if err := c.schedule(ctx, l.Key, due, newData()); err != nil {
 			return err
 		}
-		l.Again, l.Due, l.Replacing = began, due, false
+		l.Again, l.Replaced, l.Due, l.Replacing = began, time.Now(), due, false
 	case 1, 2:
 		pause(stop, time.Duration(dice.IntN(100))*time.Millisecond)
 		l.Cancelling = true

@@ -13,6 +13,7 @@ type Life struct {
 	At         time.Time // the first time asked for
 	Scheduled  bool      // acknowledged
 	Again      time.Time // when the second call to schedule began, if it was acknowledged: then a run must begin after it
+	Replaced   time.Time // when that call was acknowledged, if it was: from then on only the new time counts
 	Due        time.Time // the newest acknowledged time
 	Cancelling bool      // a cancel was called for
 	Replacing  bool      // the second call to schedule has no answer: with some timers it is a cancel first
@@ -37,20 +38,25 @@ type Counts struct {
 // Verdict is what was found.
 type Verdict struct {
 	Counts
-	Late    []time.Duration // of what was delivered, after its time, sorted
+	Late    []time.Duration // of what was delivered at its time or after it, sorted
 	Missing []*Life         // what was lost
 }
 
 // Of judges each key by its deliveries. A delivery that was cut off is none, but it may be early, at once with another, or
-// after a cancel. What became of a cancel or a
-// replacement without an answer is not known, so such a key is not lost.
+// after a cancel. What became of a cancel or a replacement without an answer is not known, so such a key is not lost.
+// Once a key is replaced and a run was answered, a run before the new time is early. Without an answered run it may still
+// be the first time's.
 func Of(lives []*Life, runs map[string][]*Run) (v Verdict) {
 	for _, l := range lives {
 		var early, atOnce, afterCancel, answered bool
 		var ended, done time.Time // the end of the run before; the beginning of the run that had to come
 		for _, r := range slices.SortedFunc(slices.Values(runs[l.Key]), func(a, b *Run) int { return a.Began.Compare(b.Began) }) {
-			if r.Began.Before(l.At) {
-				early, v.MostEarly = true, max(v.MostEarly, l.At.Sub(r.Began))
+			due := l.At
+			if answered && !l.Replaced.IsZero() && r.Began.After(l.Replaced) {
+				due = l.Due
+			}
+			if r.Began.Before(due) {
+				early, v.MostEarly = true, max(v.MostEarly, due.Sub(r.Began))
 			}
 			atOnce = atOnce || r.Began.Before(ended)
 			afterCancel = afterCancel || !l.Cancelled.IsZero() && l.Cancelled.Before(l.At) && r.Began.After(l.Cancelled)
@@ -71,7 +77,7 @@ func Of(lives []*Life, runs map[string][]*Run) (v Verdict) {
 		case !l.Scheduled || l.Cancelling || l.Replacing:
 		case done.IsZero():
 			v.Lost, v.Missing = v.Lost+1, append(v.Missing, l)
-		default:
+		case !done.Before(l.Due):
 			v.Late = append(v.Late, done.Sub(l.Due))
 		}
 	}
