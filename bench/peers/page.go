@@ -73,6 +73,7 @@ func markdown(results []*result, size sizes, conditions string) string {
 	speed := [][]string{{"", "puts/s", "p50 / p99 of a put", fmt.Sprintf("%s due at once, /s", thousands(float64(size.burst))), "late, p50 / p99"}}
 	kill := [][]string{{fmt.Sprintf("%d × kill -9", size.kills), "keys", "lost", "early", "twice at once", "after a cancel", "repeats", "takes calls after", "late, p99 / most"}}
 	about := [][]string{{"", "version", "settings"}}
+	var notes []string
 	for _, r := range results {
 		about = append(about, []string{r.name, r.version, r.settings})
 		if r.absent != "" {
@@ -86,12 +87,20 @@ func markdown(results []*result, size sizes, conditions string) string {
 		if r.kills.Early > 0 {
 			early += ", by up to " + short(r.kills.MostEarly)
 		}
-		kill = append(kill, []string{
+		row := []string{
 			r.name, thousands(float64(r.kills.Scheduled)), fmt.Sprint(r.kills.Lost), early, fmt.Sprint(r.kills.AtOnce), fmt.Sprint(r.kills.AfterCancel),
 			fmt.Sprint(r.kills.Repeats), short(r.kills.start()), short(r.kills.late(0.99)) + " / " + short(r.kills.late(1)),
-		})
+		}
+		for i, heading := range kill[0] {
+			if note := r.notes[heading]; note != "" {
+				notes = append(notes, wrap(fmt.Sprintf("%d. %s, *%s*: %s", len(notes)+1, r.name, heading, note), "   "))
+				row[i] += fmt.Sprintf("<sup>%d</sup>", len(notes))
+			}
+		}
+		kill = append(kill, row)
 	}
-	return strings.Join([]string{table(speed), table(kill), better(results), table(about), wrap(conditions+".", "")}, "\n\n")
+	parts := []string{table(speed), table(kill), strings.Join(notes, "\n"), better(results), table(about), wrap(conditions+".", "")}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "\n\n")
 }
 
 // wrap breaks a paragraph into lines of at most 120 characters. Each but the first has the indent.

@@ -27,6 +27,7 @@ import (
 type peer struct {
 	name     string
 	settings string                        // for the page
+	notes    map[string]string             // for the page: footnotes of the kills' table, by the heading of the cell
 	lanes    int                           // of the rounds of kill -9, side by side; 0: one
 	version  func() (string, error)        // an error says why it cannot run
 	start    func(h *host) error           // starts all its processes on the data in h.dir; returns when it takes calls
