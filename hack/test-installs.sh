@@ -182,7 +182,7 @@ flux_() {
     await_version $first
     upgraded $first
     uninstalled pruned
-    quietly kubectl delete -f "$work/flux.yaml"
+    quietly kubectl delete -f "$work/flux.yaml" --ignore-not-found
     quietly kubectl delete -f bin/published/flux/all.yaml
 }
 await_version() { quietly kubectl -n "$namespace" wait deployment/reschedule-controller --for=jsonpath='{.metadata.labels.app\.kubernetes\.io/version}'="$1" --timeout=3m; }

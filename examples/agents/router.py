@@ -90,6 +90,7 @@ class Router(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container has no default handler
+    ThreadingHTTPServer.request_queue_size = 128  # a calendar may wake many agents at once
     server = ThreadingHTTPServer((os.environ.get("HOST", ""), int(os.environ.get("PORT", "8081"))), Router)
     print(f"router: port {server.server_port}", flush=True)
     server.serve_forever()
