@@ -77,6 +77,7 @@ type declared struct {
 	resources  []*declaredResource
 	namespaces map[string]bool // of objects that have one; nil: no such kind yet
 	all        bool            // of all namespaces
+	elsewhere  bool            // so are watches of another cache than the manager's
 	notes      []string
 }
 
@@ -119,7 +120,7 @@ func (d *declared) add(a *adopted) error {
 		switch itself := mapsToItself(w.handler.Type()); {
 		case itself && k.GroupKind() == a.queue.kind.GroupKind():
 			about = "For"
-		case itself:
+		case itself && !r.elsewhere:
 		case mapsToOwners(w.handler) && !a.queue.kind.Empty():
 			about, r.owner = "Owns", a.queue.kind
 		default:
@@ -130,11 +131,12 @@ func (d *declared) add(a *adopted) error {
 			}
 			key := fmt.Sprintf("key: \"'%s%s' + object.metadata.labels['…']\"", a.queue.prefix, namespace)
 			if r.elsewhere {
-				r.note("no event reaches this handler: only a key wakes the controller, from labels or names: " + key)
-			} else {
-				r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
-				r.note("deletions are mapped too: " + key)
+				d.note("controller %s: %s, of another cache than the manager's: no event reaches this handler. If the key", a.queue.name, about)
+				d.note("follows from labels or names, add it, and its rights: {apiVersion: %s, kind: %s, %s}", k.GroupVersion(), k.Kind, key)
+				continue
 			}
+			r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
+			r.note("deletions are mapped too: " + key)
 		}
 		if r.elsewhere {
 			about += ", WatchesRawSource with another cache than the manager's"
@@ -217,7 +219,7 @@ func (d *declared) scope(r *declaredResource) error {
 		r.plural, r.clustered = mapping.Resource.Resource, mapping.Scope.Name() == meta.RESTScopeNameRoot
 	}
 	if r.elsewhere {
-		d.all = d.all || !r.clustered
+		d.elsewhere = d.elsewhere || !r.clustered
 		return nil
 	}
 	namespaces, own, err := d.informers.namespaces(r.kind)
@@ -272,7 +274,7 @@ func (d *declared) namespaceSelector() string {
 	names := slices.Sorted(maps.Keys(d.namespaces))
 	names = slices.DeleteFunc(names, func(n string) bool { return !d.namespaces[n] })
 	switch {
-	case d.all:
+	case d.all, d.elsewhere:
 		return "{}"
 	case len(names) == 0, len(names) == 1 && names[0] == d.source.Namespace:
 		return ""
@@ -302,7 +304,11 @@ func (d *declared) yaml() string {
 	p("  delivery: {timeout: PT2M} # more than a cold start and timeoutSeconds of the Service together")
 	p("  watch:\n    serviceAccountName: %s", account)
 	if selector != "" {
-		p("    namespaceSelector: %s", selector)
+		widened := ""
+		if d.elsewhere && !d.all {
+			widened = " # because of the other cache: name its namespaces and the manager's, if they are not all"
+		}
+		p("    namespaceSelector: %s%s", selector, widened)
 	}
 	p("    resources:")
 	clustered := selector != ""

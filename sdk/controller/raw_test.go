@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -58,5 +60,19 @@ func TestRawSource_DeletedTargetIsMadeAgain(t *testing.T) {
 	}
 	if a := op.send(sighted(deleted, "Pod/ns/p", "1")); a.String() != "204 never" || l.take() != "" {
 		t.Errorf("what no key maps: answered with %s", a)
+	}
+	if n := op.manager.server.lines.Load(); n != 0 {
+		t.Errorf("of kinds of another cache it logged %d lines", n)
+	}
+	// A kind that is in the manager's cache too keeps the line about its namespaces.
+	o := cluster()
+	o.Cache.DefaultNamespaces = map[string]cache.Config{"ns": {}}
+	op = startManager(t, o, func(mgr ctrl.Manager) error {
+		second := ctrl.NewControllerManagedBy(mgr).For(&corev1.ServiceAccount{}).Owns(&corev1.Secret{})
+		return errors.Join(targets(l)(mgr), second.Complete(l.as("second")))
+	})
+	op.send(sighted(updated, "Secret/other/s", "1"))
+	if n := op.manager.server.lines.Load(); n != 1 {
+		t.Errorf("of a kind outside the namespaces it logged %d lines", n)
 	}
 }

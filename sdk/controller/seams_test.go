@@ -2,7 +2,9 @@ package controller
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -64,6 +66,23 @@ func TestSeams_VersionIsTheOneToTest(t *testing.T) {
 		if got := versionIn(&debug.BuildInfo{Deps: deps}, true); got != want {
 			t.Errorf("a program with %s says %s", want, got)
 		}
+	}
+}
+
+// Errors name the versions that sdk/go.mod and sdk/versions have.
+func TestSeams_SupportedIsWhatIsTested(t *testing.T) {
+	t.Parallel()
+	module, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := regexp.MustCompile(library + ` (v\d+\.\d+)`).FindSubmatch(module)
+	others, _ := filepath.Glob("../versions/v*")
+	if len(oldest) == 0 || len(others) == 0 {
+		t.Fatalf("sdk/go.mod has %q, sdk/versions has %q", oldest, others)
+	}
+	if want := string(oldest[1]) + " to " + filepath.Base(others[len(others)-1]); supported != want {
+		t.Errorf("supported is %q, want %q", supported, want)
 	}
 }
 

@@ -205,12 +205,10 @@ func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p p
 	o.atStart = !s.feeder.informers.mapped[o.change.gvk.GroupKind()] &&
 		!slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
 	o.compared = o.watched && slices.ContainsFunc(f.objects, func(f fedObject) bool { return f.old != nil })
-	elsewhere := slices.ContainsFunc(s.all(), func(q *queue) bool { return q.elsewhere[o.change.gvk.GroupKind()] })
 	switch o.unknown = len(f.objects) == 0; {
-	case elsewhere: // under its own key it is dropped, as PrintSource says
 	case f.outside:
 		s.once("What is not in the namespaces of the manager's cache is not reconciled", "kind", o.change.gvk.String())
-	case o.unknown:
+	case o.unknown && !slices.ContainsFunc(s.all(), func(q *queue) bool { return q.elsewhere[o.change.gvk.GroupKind()] }):
 		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
 	}
 	if o.enqueued, err = s.feed(f, o.priority); err != nil {
