@@ -215,11 +215,12 @@ java: programs ## Build and test java/ and its examples: the client, JOSDK, Quar
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
 
-# With JOSDK, a clone of operator-framework/java-operator-sdk, it is compiled from its tag.
+# With JOSDK, a clone of operator-framework/java-operator-sdk, it is compiled from its tag. No other project may get that
+# jar, so it goes into a repository in bin/, which Maven fills first.
 .PHONY: java-newest
-java-newest: programs ## Test java/ with the newest JOSDK; JOSDK=CLONE compiles it where Maven Central lacks it
+java-newest: programs ## Test java/ with the newest JOSDK; JOSDK=CLONE tests a tag before its release is at hand
 	$(if $(JOSDK),hack/josdk-of-a-tag.sh $(JOSDK) v$(shell sed -n '/<id>newest</,/josdk.version/s:.*<josdk.version>\(.*\)</.*:\1:p' java/pom.xml))
-	$(ALONE) mvn --batch-mode --no-transfer-progress -f java/pom.xml -Pnewest -pl reschedule-josdk -am $(MVNFLAGS) clean test
+	$(ALONE) mvn --batch-mode --no-transfer-progress $(if $(JOSDK),-Dmaven.repo.local=$(CURDIR)/bin/m2) -f java/pom.xml -Pnewest -pl reschedule-josdk -am $(MVNFLAGS) clean test
 
 # Networks and file systems of the test's own need root, and `make test` does not.
 .PHONY: faults

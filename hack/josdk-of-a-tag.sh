@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# josdk-of-a-tag.sh GIT TAG: compiles JOSDK's core of a tag and installs it into the local Maven repository, for
-# -Pnewest where Maven Central does not have that version. GIT is a clone of operator-framework/java-operator-sdk.
+# josdk-of-a-tag.sh GIT TAG: compiles JOSDK's core of a tag and installs it into bin/m2, a Maven repository for
+# -Pnewest before the release of that version is at hand. GIT is a clone of operator-framework/java-operator-sdk.
 set -euo pipefail
 git=$1
+repository=$(cd "$(dirname "$0")/.." && pwd)/bin/m2
 tag=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -42,4 +43,4 @@ cat >core.xml <<POM
   </build>
 </project>
 POM
-mvn --batch-mode --quiet --no-transfer-progress -f core.xml -Dmaven.test.skip install
+mvn --batch-mode --quiet --no-transfer-progress -Dmaven.repo.local="$repository" -f core.xml -Dmaven.test.skip install
