@@ -388,6 +388,10 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
 
   /** The object is gone. Without this the key would stay under processing, and its deliveries would wait for ever. */
   private synchronized void skipped(ResourceID id) {
+    if (primaries.get(id).isPresent()) { // a delivery has brought another one since
+      crashed(id, new IllegalStateException("the object was created again while JOSDK skipped a run"));
+      return;
+    }
     states.get(id).ifPresent(s -> s.setUnderProcessing(false));
     Open o = open.get(id);
     if (o != null) {
