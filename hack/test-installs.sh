@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs releases of this checkout in the cluster as docs/install.md and docs/olm.md say: test-installs.sh [WAY...], where
-# a way is helm, kubectl, kustomize, flux or olm; all of them, if none is named. Each way installs a release, wakes the operator of the quick
-# start by a change and by a timer, upgrades to the next release, goes back, and uninstalls. DRIFT is for how many seconds
-# Flux must find nothing to change. An installation that is there is a reason to stop.
+# a way is helm, kubectl, kustomize, flux or olm; all of them, if none is named. Each way installs a release, wakes the
+# operator of the quick start by a change and by a timer, upgrades to the next release, goes back, and uninstalls. DRIFT is
+# for how many seconds Flux must find nothing to change. An installation that is there is a reason to stop.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
@@ -31,11 +31,8 @@ go -C test/operators build -buildvcs=false -o "$work/bin/helm" helm.sh/helm/v3/c
 PATH=$work/bin:$PATH
 (cd "$work" && quietly cosign generate-key-pair)
 KO_DEFAULTBASEIMAGE=${KO_DEFAULTBASEIMAGE%@*}@$(crane digest "$KO_DEFAULTBASEIMAGE")
-mkdir "$work/checkout"
-git ls-files -z --cached --others --exclude-standard | while IFS= read -rd '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done |
-    tar --null --files-from=- -cf - | tar -C "$work/checkout" -xf -
-git() { command git -C "$work/checkout" -c user.name=test -c user.email=test@example.com "$@"; }
-git init --quiet
+hack/copy-checkout.sh "$work/checkout"
+git() { command git -C "$work/checkout" "$@"; }
 for version in $first $second; do
     printf '\n## [%s] - 2026-01-31\n\n- A release of a test.\n' "${version#v}" >>"$work/checkout/CHANGELOG.md"
     git add --all
@@ -69,7 +66,6 @@ runs() { # VERSION: the controller is of it, and ready
     label=$(kubectl -n "$namespace" get deployment reschedule-controller -o jsonpath='{.metadata.labels.app\.kubernetes\.io/version}')
     [ "$label" = "$1" ] || fail "the controller is $label instead of $1"
 }
-sleeps() { quietly kubectl -n namespace-ttl wait reschedulesource/namespace-ttl --for=jsonpath='{.status.scale.state}'=Asleep --timeout=5m; }
 
 # key COMMAND...: of the command line of the release.
 key() { "$work/bin/kn-source-reschedule" --namespace namespace-ttl key "$@"; }
@@ -79,7 +75,7 @@ far() { key describe namespace-ttl far --output json | grep -E '"(revision|dueAt
 installed() {
     runs $first
     quietly kubectl apply -f "$work/files/reschedule-example.yaml"
-    sleeps
+    quietly kubectl -n namespace-ttl wait reschedulesource/namespace-ttl --for=jsonpath='{.status.scale.state}'=Asleep --timeout=5m
     preview preview-now 5s
     gone preview-now
     tar -xzf "$work/files/kn-source-reschedule_v${VERSION}_${CLI_PLATFORMS/\//_}.tar.gz" -C "$work/bin"
@@ -146,10 +142,10 @@ kustomize_() {
     uninstalled quietly kubectl delete -k "$work/files"
 }
 
-# Flux reads the manifests from the registry. publish VERSION [FILE]: an artifact of the release.
+# Flux reads the manifests from the registry. publish VERSION: an artifact of the release.
 publish() {
     release "$1"
-    tar -C "$work/files" --sort=name --mtime=@0 --owner=0 --group=0 -czf "$work/artifact.tgz" "${2:-reschedule-without-knative.yaml}"
+    tar -C "$work/files" --sort=name --mtime=@0 --owner=0 --group=0 -czf "$work/artifact.tgz" reschedule-without-knative.yaml
     crane append -f "$work/artifact.tgz" -t "$KO_DOCKER_REPO/manifests:stable" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
 }
 changed_since() { # TIME: whether Flux wrote an object since

@@ -31,13 +31,8 @@ crane() { "$work/bin/crane" "$@" 2>>"$work/crane.log"; }
 # pre-release. Both have the same commit, as two clones of one repository have.
 version=v0.0.1-test.1
 checkout() { # DIRECTORY
-    mkdir -p "$1"
-    git ls-files -z --cached --others --exclude-standard | while IFS= read -rd '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done |
-        tar --null --files-from=- -cf - | tar -C "$1" -xf -
+    hack/copy-checkout.sh "$1"
     printf '\n## [%s] - 2026-01-31\n\n### Added\n\n- What the test reads.\n\n## 0.0.0 - unreleased\n\n- Other text.\n' "${version#v}" >>"$1/CHANGELOG.md"
-    git -C "$1" init --quiet
-    git -C "$1" config user.name test
-    git -C "$1" config user.email test@example.com
     git -C "$1" add --all
     git -C "$1" commit --quiet --message=all --date=2026-01-31T00:00:00Z
     git -C "$1" tag "$version"

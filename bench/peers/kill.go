@@ -94,7 +94,7 @@ func (p *peer) lane(dir string, rounds int, random *rand.Rand) (l *lane, _ error
 				log.Printf("%s: the first refused call, in round %d: %v", p.name, round, refused[0])
 			}
 			if !s.quiet() {
-				return errors.New("a delivery goes on after its worker was killed")
+				return errors.New("a delivery is still open after its worker was killed")
 			}
 			began := time.Now()
 			if err := h.up(p); err != nil {

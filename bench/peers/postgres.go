@@ -115,7 +115,7 @@ func (c *postgresClient) close() {
 	}
 }
 
-// postgresWorker leases keys that are due, delivers them, and deletes each that was not scheduled anew meanwhile.
+// postgresWorker leases keys that are due, delivers them, and deletes each that was not scheduled again before its delivery ended.
 func postgresWorker(args []string) error {
 	addr, sink := args[0], args[1]
 	ctx := context.Background()

@@ -61,7 +61,7 @@ func (c *redisClient) cancel(ctx context.Context, key string) error {
 
 func (c *redisClient) close() { c.Close() }
 
-// A key that is leased is not taken a second time, and one scheduled anew meanwhile keeps its new time.
+// A key that is leased is not taken a second time, and one that is scheduled again during its delivery keeps its new time.
 var (
 	redisTake = redis.NewScript(`local taken = {}
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', 'leased', '-inf', ARGV[1])) do

@@ -151,7 +151,7 @@ func (p *peer) put(dir string, size sizes, found *speeds) error {
 var errTooSlow = errors.New("scheduling took longer than expected")
 
 // deliveries schedules n keys, waits until all have come, and returns how long after its time each came. When scheduling
-// takes too long, it begins anew with more time for it.
+// takes too long, it tries again with more time for it.
 func (p *peer) deliveries(dir string, size sizes, n int, puts float64, due func(i int) time.Duration) (late []time.Duration, err error) {
 	for factor := 1.5; factor < 20; factor *= 2 {
 		lead := 2*time.Second + time.Duration(factor*float64(n)/puts*float64(time.Second))

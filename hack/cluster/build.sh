@@ -32,14 +32,14 @@ another() {
             sed '/^require/,$d; /^\/\//d' "$ROOT/tools/cluster/go.mod" | sed '/go.etcd.io/d'
             printf 'require k8s.io/kubernetes %s\n%s\n' "$KUBERNETES" "$parts"
         } >"$module/go.mod"
-        GOFLAGS="$GOFLAGS -mod=mod" quietly "the module of Kubernetes $KUBERNETES" go -C "$module" list -deps k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl}
+        GOFLAGS="$GOFLAGS -mod=mod" quietly "the module of Kubernetes $KUBERNETES" go -C "$module" list -deps "${programs[@]/#/k8s.io/kubernetes/cmd/}"
         touch "$module/complete"
     fi
     echo "$module"
 }
 
-ours=$ROOT/tools/cluster
-kubernetes=$ours
+ours=$ROOT/tools/cluster kubernetes=$ROOT/tools/cluster
+programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl)
 if [ -n "$KUBERNETES" ]; then kubernetes=$(another); fi
 # Knative's controllers look at the version of Kubernetes, and refuse one that has none.
 version=$(go -C "$kubernetes" list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -54,7 +54,7 @@ build ko "$ROOT/tools/ko" github.com/google/ko
 build crane "$ROOT/tools/ko" github.com/google/go-containerregistry/cmd/crane
 build registry "$ours" ./registry
 build etcd "$ours" go.etcd.io/etcd/server/v3
-for program in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
+for program in "${programs[@]}"; do
     build $program "$kubernetes" k8s.io/kubernetes/cmd/$program "$stamp"
 done
 

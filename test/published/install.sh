@@ -114,7 +114,7 @@ olm() {
     sed 's/-tags=grpcnotrace/"-tags=grpcnotrace,containers_image_openpgp"/' hack/cluster/.ko.yaml >"$into/.ko.yaml" # as they build it: else it wants cgo
     KO_CONFIG_PATH=$into program quay.io/operator-framework/operator-controller theirs ./cmd/operator-controller
     KO_CONFIG_PATH=$into program quay.io/operator-framework/catalogd theirs ./cmd/catalogd
-    awk -v RS='---\n' -v ORS='---\n' '!/\napiVersion: cert-manager.io/ && !/^apiVersion: cert-manager.io/' "$into/theirs/manifests/standard.yaml" >"$into/standard.yaml"
+    awk -v RS='---\n' -v ORS='---\n' '!/(^|\n)apiVersion: cert-manager.io/' "$into/theirs/manifests/standard.yaml" >"$into/standard.yaml"
     sed -i "s#REGISTRY#${KO_DOCKER_REPO%%/*}#" "$into/registries.conf"
     # catalogd and operator-controller, with one authority.
     local key=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes) name=catalogd-service.olmv1-system.svc
